@@ -1,1 +1,40 @@
-//! see interfaces
+//! Names, digests, registries and the content-addressed store of smcp.
+//!
+//! `Reference → Resolved → Verified<Blob>`: [`resolve`] asks the store and, where that is needed, a registry what a
+//! [`Reference`] stands for; [`fetch`] brings the image's blobs into the [`Store`]; [`push`] publishes from there.
+//! This crate knows nothing of permissions, kernels or terminals. It starts no thread and opens no connection when
+//! everything that is asked for is in the store already.
+#![forbid(unsafe_code)]
+
+mod descriptor;
+mod digest;
+mod disk;
+mod error;
+mod fetch;
+mod image;
+pub mod json;
+mod layout;
+mod lock;
+pub mod media_type;
+mod platform;
+mod push;
+mod reference;
+mod registry;
+mod rootfs;
+mod source;
+mod store;
+mod url;
+
+pub use descriptor::Descriptor;
+pub use digest::{Digest, DigestError, Hasher};
+pub use error::{Error, Kind, Result};
+pub use fetch::{Image, Progress, fetch};
+pub use image::{Document, ImageError, ImageIndex, ImageManifest, MAX_CONFIG, MAX_MANIFEST};
+pub use platform::Platform;
+pub use push::{Pushed, push};
+pub use reference::{LayoutRef, Name, PackageName, Reference, ReferenceError, Selector};
+pub use source::{Freshness, Mode, Network, Resolved, Source, canonical, resolve};
+pub use store::{
+    Blob, BlobLock, BlobReader, BlobWriter, LayerLock, Lease, Origin, Remembered, Removed, StagedLayer, Staging, Store,
+    Verified,
+};

@@ -1,0 +1,211 @@
+//! Brings what an image needs into the store: its configuration, and the layers that are neither packed nor unpacked
+//! there yet.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+use crate::registry::{Patience, Repository};
+use crate::source::open_blob;
+use crate::store::{Blob, Origin, Verified};
+use crate::{
+    Descriptor, Digest, Error, Freshness, MAX_CONFIG, Mode, Network, Resolved, Result, Source, Store, media_type,
+    rootfs,
+};
+
+/// Blobs fetched at once.
+const AT_ONCE: usize = 4;
+/// The largest packed layer, in bytes.
+const MAX_LAYER: u64 = 4 << 30;
+
+/// Brings the configuration and the missing layers of an image into the store and remembers its name.
+///
+/// Where nothing is missing there is no connection, no thread and, for a cached answer, no write. Two processes that
+/// want the same blob fetch it once.
+///
+/// # Errors
+/// As [`crate::resolve`]. The name is remembered only when everything is there.
+pub fn fetch(resolved: &Resolved, store: &Store, net: &Network, progress: &dyn Fn(Progress)) -> Result<Image> {
+    let _lease = store.lease()?;
+    let origin = Fetcher { resolved, store, net, host: OnceRepository::default() };
+    let manifest = &resolved.manifest;
+    check_kinds(resolved)?;
+    let config = match store.blob(&manifest.config) {
+        Ok(None) | Err(Error::Damaged(_)) => origin.bring(&manifest.config, &|_| ())?,
+        kept => kept?.expect("the other arm has none"),
+    };
+    let diff_ids = layers_of(resolved, &config)?;
+    let mut seen = BTreeSet::new();
+    let unpacked = |diff_id: &Digest| store.layer(diff_id).is_some();
+    let mut missing: Vec<&Descriptor> = manifest
+        .layers
+        .iter()
+        .zip(&diff_ids)
+        .filter(|(layer, diff_id)| !unpacked(diff_id) && !store.contains(layer) && seen.insert(&layer.digest))
+        .map(|(layer, _)| layer)
+        .collect();
+    // The largest first: it decides how long everything takes.
+    missing.sort_by_key(|layer| std::cmp::Reverse(layer.size));
+    origin.bring_all(&missing, progress)?;
+    remember(resolved, store)?;
+    Ok(Image { resolved: resolved.clone(), config, layers: manifest.layers.clone(), diff_ids })
+}
+
+/// An image whose blobs are in the store.
+#[derive(Debug)]
+pub struct Image {
+    /// What was fetched.
+    pub resolved: Resolved,
+    /// The image configuration.
+    pub config: Verified<Blob>,
+    /// Packed layers, lowest first; one that is unpacked already may be missing as a blob.
+    pub layers: Vec<Descriptor>,
+    /// Digests of the unpacked layers' tar streams, one for each of `layers`.
+    pub diff_ids: Vec<Digest>,
+}
+
+/// What happens during [`fetch`], for whoever shows it; always told on the caller's thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// A layer is being fetched.
+    Started {
+        /// Its digest.
+        digest: Digest,
+        /// Its size in bytes.
+        size: u64,
+    },
+    /// More of it has arrived.
+    Received {
+        /// Its digest.
+        digest: Digest,
+        /// Bytes since the last time.
+        bytes: u64,
+    },
+    /// It is in the store.
+    Done {
+        /// Its digest.
+        digest: Digest,
+    },
+}
+
+struct Fetcher<'a> {
+    resolved: &'a Resolved,
+    store: &'a Store,
+    net: &'a Network,
+    host: OnceRepository,
+}
+
+/// The repository, made when it is first needed: its connections are shared by all threads.
+type OnceRepository = std::sync::OnceLock<Repository>;
+
+impl Fetcher<'_> {
+    fn bring_all(&self, missing: &[&Descriptor], progress: &dyn Fn(Progress)) -> Result<()> {
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let next = AtomicUsize::new(0);
+        let (tell, told) = channel();
+        thread::scope(|scope| {
+            let worker = |tell: Sender<Progress>| {
+                while let Some(layer) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(error) = self.bring(layer, &|step| drop(tell.send(step))) {
+                        // The others finish what they have begun, and begin nothing new.
+                        next.store(missing.len(), Ordering::Relaxed);
+                        return Err(error);
+                    }
+                }
+                Ok(())
+            };
+            let workers: Vec<_> = (0..AT_ONCE.min(missing.len()))
+                .map(|_| {
+                    let tell = tell.clone();
+                    scope.spawn(move || worker(tell))
+                })
+                .collect();
+            drop(tell);
+            told.iter().for_each(progress);
+            workers.into_iter().try_for_each(|worker| worker.join().expect("a worker does not panic"))
+        })
+    }
+
+    /// Fetches one blob unless another process does so meanwhile.
+    fn bring(&self, want: &Descriptor, tell: &dyn Fn(Progress)) -> Result<Verified<Blob>> {
+        let digest = &want.digest;
+        let _turn = self.store.lock_blob(digest)?;
+        if self.store.contains(want)
+            && let Some(blob) = self.store.blob(want)?
+        {
+            return Ok(blob);
+        }
+        tell(Progress::Started { digest: digest.clone(), size: want.size });
+        let received = |bytes| tell(Progress::Received { digest: digest.clone(), bytes });
+        let blob = match &self.resolved.source {
+            Source::Layout(dir) => self.store.ingest(Counted { reader: open_blob(dir, want)?, tell: &received }, want),
+            Source::Registry { .. } if self.net.mode == Mode::Offline => {
+                Err(Error::Offline(self.resolved.reference.clone()))
+            }
+            Source::Registry { host, repository } => {
+                let repository = self.host.get_or_init(|| Repository::new(host, repository, Patience::Needed));
+                self.store.ingest(Counted { reader: repository.blob(want)?, tell: &received }, want)
+            }
+        };
+        tell(Progress::Done { digest: digest.clone() });
+        blob
+    }
+}
+
+struct Counted<'a, R> {
+    reader: R,
+    tell: &'a dyn Fn(u64),
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        (self.tell)(count as u64);
+        Ok(count)
+    }
+}
+
+/// Only images are fetched, and no layer that could not be unpacked anyway.
+fn check_kinds(resolved: &Resolved) -> Result<()> {
+    let config = &resolved.manifest.config;
+    let refused = |what: &Descriptor, why: String| Err(Error::Verification { what: what.digest.to_string(), why });
+    if !media_type::is_config(&config.media_type) {
+        return refused(config, format!("{:?} is not the configuration of an image", config.media_type));
+    }
+    if config.size > MAX_CONFIG as u64 {
+        return refused(config, format!("a configuration of {} bytes, at most {MAX_CONFIG} are read", config.size));
+    }
+    match resolved.manifest.layers.iter().find(|layer| layer.size > MAX_LAYER) {
+        Some(layer) => refused(layer, format!("a layer of {} bytes, at most {MAX_LAYER} are read", layer.size)),
+        None => Ok(()),
+    }
+}
+
+fn layers_of(resolved: &Resolved, config: &Verified<Blob>) -> Result<Vec<Digest>> {
+    let what = || resolved.manifest.config.digest.to_string();
+    let diff_ids = rootfs::diff_ids(&config.bytes()?).map_err(|why| Error::Verification { what: what(), why })?;
+    let (layers, named) = (resolved.manifest.layers.len(), diff_ids.len());
+    if layers == named {
+        return Ok(diff_ids);
+    }
+    Err(Error::Verification { what: what(), why: format!("it names {named} layers, the manifest has {layers}") })
+}
+
+/// Notes the name, unless the store has it so already.
+fn remember(resolved: &Resolved, store: &Store) -> Result<()> {
+    let known = || store.recall(&resolved.name);
+    let due = match &resolved.freshness {
+        Freshness::Fetched => true,
+        Freshness::Cached => known()?.is_none(),
+        // Asked again at the next start.
+        Freshness::Stale(_) => false,
+    };
+    if due {
+        store.remember_as(&resolved.name, &resolved.descriptor, Origin::Fetched)?;
+    }
+    Ok(())
+}

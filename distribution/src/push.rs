@@ -1,0 +1,188 @@
+//! Publishes an image from the store: what it consists of first, its name last.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::registry::{Patience, Repository};
+use crate::source::locate;
+use crate::store::{Blob, Origin, Verified};
+use crate::{
+    Descriptor, Digest, Document, Error, LayoutRef, Mode, Name, Network, Reference, Result, Selector, Store, canonical,
+    disk, layout,
+};
+
+/// How deep indexes may lie in one another.
+const MAX_NESTING: u32 = 2;
+
+/// Publishes an image or index that is in the store, to a registry or into an OCI layout directory, which is made
+/// where it is not there.
+///
+/// # Errors
+/// Where a blob is not in the store, or the target refuses.
+pub fn push(store: &Store, descriptor: &Descriptor, target: &Reference, net: &Network) -> Result<Pushed> {
+    let _lease = store.lease()?;
+    let mut parts = Parts::default();
+    parts.gather(store, descriptor, MAX_NESTING)?;
+    let mut pushed =
+        Pushed { descriptor: descriptor.bare(), target: target.to_string(), uploaded: 0, present: 0, bytes: 0 };
+    match target {
+        Reference::Registry(name) => {
+            to_registry(store, &parts, name, net, &mut pushed)?;
+            store.remember_as(&canonical(target, net)?, descriptor, Origin::Fetched)?;
+        }
+        Reference::OciLayout(place) => to_layout(store, &parts, place, &mut pushed)?,
+        _ => return Err(Error::NotBuilt(target.to_string())),
+    }
+    Ok(pushed)
+}
+
+/// What a push did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pushed {
+    /// What was published.
+    pub descriptor: Descriptor,
+    /// Where.
+    pub target: String,
+    /// Blobs that were sent.
+    pub uploaded: usize,
+    /// Blobs that were there already.
+    pub present: usize,
+    /// Bytes of the blobs that were sent.
+    pub bytes: u64,
+}
+
+/// What an image or index consists of.
+#[derive(Default)]
+struct Parts {
+    blobs: Vec<Descriptor>,
+    /// Each after everything that it points at.
+    documents: Vec<Verified<Blob>>,
+    seen: BTreeSet<Digest>,
+}
+
+impl Parts {
+    fn gather(&mut self, store: &Store, descriptor: &Descriptor, depth: u32) -> Result<()> {
+        if !self.seen.insert(descriptor.digest.clone()) {
+            return Ok(());
+        }
+        let document = present(store, descriptor)?;
+        let read = Document::parse(&document.bytes()?, &descriptor.media_type);
+        match read.map_err(Error::image(&descriptor.digest))? {
+            Document::Manifest(manifest) => {
+                let parts = manifest.layers.into_iter().chain([manifest.config]);
+                self.blobs.extend(parts.filter(|part| self.seen.insert(part.digest.clone())));
+            }
+            Document::Index(index) if depth > 0 => {
+                index.manifests.iter().try_for_each(|child| self.gather(store, child, depth - 1))?;
+            }
+            Document::Index(_) => {
+                let why = format!("indexes within indexes, deeper than {MAX_NESTING}");
+                return Err(Error::Verification { what: descriptor.digest.to_string(), why });
+            }
+        }
+        self.documents.push(document);
+        Ok(())
+    }
+}
+
+fn to_registry(store: &Store, parts: &Parts, name: &Name, net: &Network, pushed: &mut Pushed) -> Result<()> {
+    let place = locate(name, net)?;
+    if net.mode == Mode::Offline {
+        return Err(Error::Offline(place.name()));
+    }
+    let reference = match place.selector.tag() {
+        Some(tag) => tag,
+        None => pinned(&place.selector, &pushed.descriptor)?,
+    };
+    let repository = Repository::new(&place.host, &place.repository, Patience::Needed);
+    for blob in &parts.blobs {
+        let there = repository.has_blob(blob)?;
+        if !there {
+            repository.upload(&present(store, blob)?)?;
+        }
+        pushed.count(there, blob);
+    }
+    let (last, children) = parts.documents.split_last().expect("the image itself is one");
+    children.iter().try_for_each(|child| repository.put_manifest(child.descriptor().digest.as_str(), child))?;
+    repository.put_manifest(&reference, last)
+}
+
+/// The digest in a target is a promise about what is published there.
+fn pinned(selector: &Selector, descriptor: &Descriptor) -> Result<String> {
+    match selector {
+        Selector::Digest(digest) if *digest != descriptor.digest => {
+            let why = format!("the target names {digest} instead");
+            Err(Error::Verification { what: descriptor.digest.to_string(), why })
+        }
+        _ => Ok(descriptor.digest.to_string()),
+    }
+}
+
+fn to_layout(store: &Store, parts: &Parts, place: &LayoutRef, pushed: &mut Pushed) -> Result<()> {
+    if let Some(selector @ Selector::Digest(_)) = &place.reference {
+        pinned(selector, &pushed.descriptor)?;
+    }
+    let dir = &place.dir;
+    let blobs = dir.join("blobs/sha256");
+    prepare(dir, &blobs)?;
+    for blob in &parts.blobs {
+        let there = fs::metadata(blobs.join(blob.digest.hex())).is_ok_and(|meta| meta.len() == blob.size);
+        if !there {
+            copy(&present(store, blob)?, &blobs)?;
+        }
+        pushed.count(there, blob);
+    }
+    parts.documents.iter().try_for_each(|document| copy(document, &blobs))?;
+    let name = place.reference.as_ref().and_then(Selector::tag);
+    let _lock = crate::lock::held(dir)?;
+    let mut entries = layout::read_index(dir)?;
+    entries.retain(|entry| {
+        layout::name_of(entry) != name.as_deref() || name.is_none() && entry.digest != pushed.descriptor.digest
+    });
+    entries.push(match name {
+        Some(name) => layout::named(pushed.descriptor.clone(), &name),
+        None => pushed.descriptor.clone(),
+    });
+    layout::write_index(dir, dir, &entries)
+}
+
+/// Makes a layout of a directory that is missing or empty.
+fn prepare(dir: &Path, blobs: &Path) -> Result<()> {
+    fs::create_dir_all(dir).map_err(Error::store("create", dir))?;
+    let _lock = crate::lock::held(dir)?;
+    let marker = dir.join("oci-layout");
+    if !marker.is_file() {
+        if !disk::entries(dir)?.is_empty() {
+            return Err(Error::Unusable { path: dir.into(), why: "neither empty nor an OCI layout".into() });
+        }
+        layout::write_index(dir, dir, &[])?;
+        disk::replace(&marker, layout::MARKER.as_bytes(), dir)?;
+    }
+    fs::create_dir_all(blobs).map_err(Error::store("create", blobs))
+}
+
+fn copy(blob: &Verified<Blob>, blobs: &Path) -> Result<()> {
+    let target = blobs.join(blob.descriptor().digest.hex());
+    let (mut file, scratch) = disk::scratch_file(blobs)?;
+    let copied = io::copy(&mut blob.reader(), &mut file).map_err(Error::store("write", &target));
+    let landed = copied.and_then(|_| disk::land(&file, &scratch, &target));
+    landed.inspect_err(|_| drop(fs::remove_file(&scratch)))
+}
+
+fn present(store: &Store, descriptor: &Descriptor) -> Result<Verified<Blob>> {
+    let missing = || Error::NotFound { what: descriptor.digest.to_string(), place: "the store".into() };
+    store.blob(descriptor)?.ok_or_else(missing)
+}
+
+impl Pushed {
+    fn count(&mut self, there: bool, blob: &Descriptor) {
+        if there {
+            self.present += 1;
+        } else {
+            self.uploaded += 1;
+            self.bytes += blob.size;
+        }
+    }
+}

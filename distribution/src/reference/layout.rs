@@ -1,0 +1,40 @@
+//! `oci-layout:DIR[:REF | @sha256:…]`; the first colon ends DIR, as in skopeo, podman and umoci.
+
+use super::{LayoutRef, Selector, Wrong, only};
+
+const DIGEST: &str = "@sha256:";
+
+pub(super) fn parse(text: &str) -> Result<LayoutRef, Wrong> {
+    let (place, digest) = match text.rfind(DIGEST) {
+        Some(at) => {
+            let digest = text[at + 1..].parse().map_err(|e: crate::DigestError| Wrong::at(at + 1 + e.at, e.why))?;
+            // DIR:@sha256:… is taken as DIR@sha256:…
+            (text[..at].strip_suffix(':').unwrap_or(&text[..at]), Some(Selector::Digest(digest)))
+        }
+        None => (text, None),
+    };
+    let (dir, tag) = place.split_once(':').map_or((place, None), |(dir, tag)| (dir, Some(tag)));
+    if dir.is_empty() {
+        return Err(Wrong::at(0, "a directory is missing"));
+    }
+    let tag_at = dir.len() + 1;
+    match (tag, digest) {
+        (Some(_), Some(_)) => Err(Wrong::at(tag_at, "either a name or a digest, not both")
+            .hint("a directory with a colon in its name cannot be written here")),
+        (Some(tag), None) => {
+            check_tag(tag).map_err(Wrong::shift(tag_at))?;
+            Ok(LayoutRef { dir: dir.into(), reference: Some(Selector::Tag(tag.into())) })
+        }
+        (None, digest) => Ok(LayoutRef { dir: dir.into(), reference: digest }),
+    }
+}
+
+/// What the image layout specification allows for `org.opencontainers.image.ref.name`.
+fn check_tag(tag: &str) -> Result<(), Wrong> {
+    only(tag, |b| b.is_ascii_alphanumeric() || b"-._:@+/".contains(&b), "the name of an image in a layout")?;
+    match tag.bytes().next() {
+        Some(first) if first.is_ascii_alphanumeric() => Ok(()),
+        Some(_) => Err(Wrong::at(0, "a name begins with a letter or a digit")),
+        None => Err(Wrong::at(0, "a name must follow the colon")),
+    }
+}

@@ -1,0 +1,156 @@
+//! From a reference to the manifest of an image: the store first, and a registry only where that is needed.
+
+mod layout;
+mod remote;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::{Descriptor, Document, Error, ImageManifest, Platform, Reference, Result, Selector, Store, platform};
+
+pub(crate) use layout::open_blob;
+pub(crate) use remote::locate;
+
+/// How deep an index may lie in another.
+const MAX_NESTING: u32 = 2;
+
+/// Finds out which image a reference stands for on this platform.
+///
+/// A name that was looked up within [`Mode::CacheFirst`]'s time, a name built here, and a digest whose manifest is in
+/// the store need no connection at all.
+///
+/// # Errors
+/// Of kind `Resolve` where there is no such image or no way to it, `Verification` where what is delivered is not what
+/// was promised.
+pub fn resolve(reference: &Reference, store: &Store, net: &Network) -> Result<Resolved> {
+    match reference {
+        Reference::Registry(name) => remote::resolve(name, store, net),
+        Reference::OciLayout(place) => layout::resolve(place, store, net),
+        Reference::Npm(_) | Reference::Pypi(_) | Reference::Mcp(_) | Reference::Directory(_) | Reference::Mcpb(_) => {
+            Err(Error::NotBuilt(reference.to_string()))
+        }
+    }
+}
+
+/// The name under which the store remembers a reference: registry and tag are always written out.
+///
+/// # Errors
+/// Where the reference is a source, not a package, or the configured registry is no address.
+pub fn canonical(reference: &Reference, net: &Network) -> Result<String> {
+    match reference {
+        Reference::Registry(name) => remote::locate(name, net).map(|place| place.name()),
+        Reference::OciLayout(place) => layout::canonical(place),
+        _ => Err(Error::NotBuilt(reference.to_string())),
+    }
+}
+
+/// Where packages come from, and whether to go there.
+#[derive(Debug, Clone)]
+pub struct Network {
+    /// The registry of names without one: a url or `HOST[:PORT]`.
+    pub registry: String,
+    /// When to ask it.
+    pub mode: Mode,
+    /// The platform to fetch for.
+    pub platform: Platform,
+}
+
+impl Network {
+    /// For the platform that this program runs on.
+    pub fn new(registry: impl Into<String>, mode: Mode) -> Self {
+        Self { registry: registry.into(), mode, platform: Platform::host() }
+    }
+}
+
+/// When a registry is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Never.
+    Offline,
+    /// Where the store has no answer, or one that is older than `refresh`.
+    CacheFirst {
+        /// How long an answer is good.
+        refresh: Duration,
+    },
+    /// Always, for names; a digest that is in the store needs no asking.
+    Refresh,
+}
+
+/// An image that a reference stands for.
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    /// The reference as it was given.
+    pub reference: String,
+    /// Its canonical name, see [`canonical`].
+    pub name: String,
+    /// The index or manifest that the name stands for.
+    pub descriptor: Descriptor,
+    /// The manifest of the image for the platform.
+    pub manifest: ImageManifest,
+    /// Its descriptor; the same as `descriptor` where there is no index.
+    pub manifest_descriptor: Descriptor,
+    /// Where the answer is from.
+    pub freshness: Freshness,
+    /// Where its blobs are from.
+    pub source: Source,
+}
+
+/// Where an answer is from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Freshness {
+    /// The store; nobody was asked.
+    Cached,
+    /// The registry or layout, just now.
+    Fetched,
+    /// The store, because the registry could not be asked: the reason.
+    Stale(String),
+}
+
+/// Where blobs are fetched from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A registry.
+    Registry {
+        /// `HOST[:PORT]`.
+        host: String,
+        /// Path of the repository.
+        repository: String,
+    },
+    /// An OCI layout directory.
+    Layout(PathBuf),
+}
+
+/// Goes from what a name stands for to the manifest of one platform; `get` brings the bytes of a manifest that the
+/// store does not have, and need not check them.
+fn choose(
+    descriptor: &Descriptor,
+    store: &Store,
+    platform: &Platform,
+    get: &dyn Fn(&Descriptor) -> Result<Vec<u8>>,
+) -> Result<(ImageManifest, Descriptor)> {
+    let mut current = descriptor.clone();
+    for _ in 0..=MAX_NESTING {
+        let bytes = match store.blob(&current)? {
+            Some(blob) => blob.bytes()?,
+            None => store.ingest(&*get(&current)?, &current)?.bytes()?,
+        };
+        match Document::parse(&bytes, &current.media_type).map_err(Error::image(&current.digest))? {
+            Document::Manifest(manifest) => return Ok((manifest, current)),
+            Document::Index(index) => {
+                let chosen = platform::choose(&index.manifests, platform);
+                let no_platform = |offered| Error::NoPlatform { wanted: platform.clone(), offered };
+                current = chosen.map_err(no_platform)?.clone();
+            }
+        }
+    }
+    let why = format!("indexes within indexes, deeper than {MAX_NESTING}");
+    Err(Error::Verification { what: descriptor.digest.to_string(), why })
+}
+
+/// The tag in a selector, or a digest's sign and text: what follows a repository in a canonical name.
+fn suffix(selector: &Selector) -> String {
+    match selector.tag() {
+        Some(tag) => format!(":{tag}"),
+        None => selector.to_string(),
+    }
+}

@@ -1,0 +1,71 @@
+//! Images in an OCI layout directory. The directory is the truth: it is read each time, and no network is needed.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::{Freshness, Network, Resolved, Source, choose};
+use crate::{Descriptor, Error, LayoutRef, MAX_MANIFEST, Reference, Result, Selector, Store, layout};
+
+pub(super) fn resolve(place: &LayoutRef, store: &Store, net: &Network) -> Result<Resolved> {
+    let descriptor = find(place)?.bare();
+    let dir = absolute(&place.dir)?;
+    let get = |child: &Descriptor| read_manifest(&dir, child);
+    let (manifest, manifest_descriptor) = choose(&descriptor, store, &net.platform, &get)?;
+    let name = canonical(place)?;
+    let same = store.recall(&name)?.is_some_and(|known| known.descriptor == descriptor);
+    let freshness = if same { Freshness::Cached } else { Freshness::Fetched };
+    let reference = Reference::OciLayout(place.clone()).to_string();
+    Ok(Resolved { reference, name, descriptor, manifest, manifest_descriptor, freshness, source: Source::Layout(dir) })
+}
+
+/// The directory written out, since the name outlives the working directory.
+pub(super) fn canonical(place: &LayoutRef) -> Result<String> {
+    let place = LayoutRef { dir: absolute(&place.dir)?, reference: place.reference.clone() };
+    Ok(Reference::OciLayout(place).to_string())
+}
+
+/// Opens a blob of a layout, to be hashed by whoever reads it.
+pub(crate) fn open_blob(dir: &Path, descriptor: &Descriptor) -> Result<File> {
+    let path = dir.join("blobs/sha256").join(descriptor.digest.hex());
+    if !path.exists() {
+        return Err(Error::NotFound { what: descriptor.digest.to_string(), place: dir.display().to_string() });
+    }
+    layout::open_file(&path)
+}
+
+fn find(place: &LayoutRef) -> Result<Descriptor> {
+    let entries = layout::read_index(&place.dir)?;
+    let dir = place.dir.display();
+    let missing = |what: String| Error::NotFound { what, place: dir.to_string() };
+    match &place.reference {
+        Some(Selector::Digest(digest)) => {
+            let found = entries.into_iter().find(|entry| entry.digest == *digest);
+            found.ok_or_else(|| missing(digest.to_string()))
+        }
+        Some(selector) => {
+            let name = selector.tag().unwrap_or_default();
+            let found = entries.into_iter().find(|entry| layout::name_of(entry) == Some(&name));
+            found.ok_or_else(|| missing(name))
+        }
+        None => match &entries[..] {
+            [only] => Ok(only.clone()),
+            [] => Err(missing("an image".into())),
+            several => {
+                let name = |entry: &Descriptor| layout::name_of(entry).unwrap_or(entry.digest.as_str()).to_string();
+                Err(Error::Ambiguous { place: format!("oci-layout:{dir}"), names: several.iter().map(name).collect() })
+            }
+        },
+    }
+}
+
+fn read_manifest(dir: &Path, descriptor: &Descriptor) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = open_blob(dir, descriptor)?;
+    file.take(MAX_MANIFEST as u64 + 1).read_to_end(&mut bytes).map_err(Error::store("read", dir))?;
+    Ok(bytes)
+}
+
+fn absolute(dir: &Path) -> Result<PathBuf> {
+    std::path::absolute(dir).map_err(Error::store("find", dir))
+}

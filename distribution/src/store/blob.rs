@@ -1,0 +1,241 @@
+//! Blobs: hashed while they arrive, and hashed again when they are opened.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use super::Store;
+use crate::lock::Turn;
+use crate::{Descriptor, Digest, Error, Hasher, MAX_CONFIG, MAX_MANIFEST, Result, disk};
+
+const CHUNK: usize = 256 << 10;
+
+/// Something whose content has been compared with its digest; only the store makes one.
+#[derive(Debug)]
+pub struct Verified<T>(T);
+
+/// An open blob.
+#[derive(Debug)]
+pub struct Blob {
+    file: File,
+    descriptor: Descriptor,
+}
+
+impl Store {
+    /// Takes in a blob from `reader`, hashed while it arrives; nothing is seen of it until all of it is right.
+    ///
+    /// # Errors
+    /// [`Error::Verification`] for other, missing or surplus bytes, [`Error::Broken`] where the reader fails; the
+    /// store is then as before.
+    pub fn ingest(&self, mut reader: impl Read, want: &Descriptor) -> Result<Verified<Blob>> {
+        let mut writer = self.writer()?;
+        let mut buffer = vec![0; CHUNK];
+        loop {
+            let count = match reader.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(source) => return Err(Error::Broken { digest: want.digest.clone(), source }),
+            };
+            writer.append(&buffer[..count])?;
+            if writer.size > want.size {
+                return Err(differs(want, format!("longer than the {} bytes that were promised", want.size)));
+            }
+        }
+        if writer.size < want.size {
+            return Err(differs(want, format!("{} of {} bytes arrived", writer.size, want.size)));
+        }
+        writer.land(Some(want)).map(|(file, _)| Verified(Blob { file, descriptor: want.clone() }))
+    }
+
+    /// Stores `bytes` and describes them.
+    pub fn put(&self, bytes: &[u8], media_type: &str) -> Result<Descriptor> {
+        let mut writer = self.writer()?;
+        writer.append(bytes)?;
+        writer.finish(media_type)
+    }
+
+    /// A blob to be written piece by piece, of which the digest is not known yet.
+    pub fn writer(&self) -> Result<BlobWriter<'_>> {
+        self.before_writing();
+        let (file, path) = disk::scratch_file(&self.at("tmp"))?;
+        Ok(BlobWriter { store: self, file: Some(file), path, hasher: Hasher::new(), size: 0 })
+    }
+
+    /// Says whether a blob of that digest and size is there, without reading it.
+    pub fn contains(&self, descriptor: &Descriptor) -> bool {
+        fs::metadata(self.blob_path(&descriptor.digest)).is_ok_and(|m| m.is_file() && m.len() == descriptor.size)
+    }
+
+    /// Opens a blob and reads all of it once to compare its digest and size; none where it is not there.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where it differs; it is then set aside, so that it can be fetched anew.
+    pub fn blob(&self, descriptor: &Descriptor) -> Result<Option<Verified<Blob>>> {
+        let Some((file, size)) = self.open_blob(&descriptor.digest)? else { return Ok(None) };
+        self.check(&file, &descriptor.digest)?;
+        if size != descriptor.size {
+            return Err(differs(descriptor, format!("it has {size} bytes, not the {} promised", descriptor.size)));
+        }
+        Ok(Some(Verified(Blob { file, descriptor: descriptor.clone() })))
+    }
+
+    /// Waits until no other process or thread fetches that blob; look again whether it is there now.
+    pub fn lock_blob(&self, digest: &Digest) -> Result<BlobLock> {
+        Turn::wait(self.at("locks").join(format!("blob-{}", digest.hex()))).map(BlobLock)
+    }
+
+    /// The verified bytes of a manifest or index of which only the digest is known.
+    pub(crate) fn manifest(&self, digest: &Digest) -> Result<Option<Vec<u8>>> {
+        let Some((file, size)) = self.open_blob(digest)? else { return Ok(None) };
+        if size > MAX_MANIFEST as u64 {
+            let why = format!("{size} bytes, at most {MAX_MANIFEST} are read as a manifest");
+            return Err(Error::Verification { what: digest.to_string(), why });
+        }
+        self.check(&file, digest)?;
+        read_all(&file, digest).map(Some)
+    }
+
+    fn open_blob(&self, digest: &Digest) -> Result<Option<(File, u64)>> {
+        let path = self.blob_path(digest);
+        match File::open(&path) {
+            Ok(file) => {
+                let size = file.metadata().map_err(Error::store("read", &path))?.len();
+                Ok(Some((file, size)))
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::store("open", &path)(e)),
+        }
+    }
+
+    fn check(&self, file: &File, want: &Digest) -> Result<()> {
+        let path = self.blob_path(want);
+        let mut hasher = Hasher::new();
+        let mut reader = BlobReader { file, offset: 0 };
+        let mut buffer = vec![0; CHUNK];
+        loop {
+            match reader.read(&mut buffer).map_err(Error::store("read", &path))? {
+                0 => break,
+                count => hasher.update(&buffer[..count]),
+            }
+        }
+        if hasher.finish().0 == *want {
+            return Ok(());
+        }
+        disk::discard(&path, &self.at("trash"))?;
+        Err(Error::Damaged(want.clone()))
+    }
+}
+
+impl Verified<Blob> {
+    /// What the blob is.
+    pub fn descriptor(&self) -> &Descriptor {
+        &self.0.descriptor
+    }
+
+    /// Reads the blob from its beginning; readers do not disturb one another.
+    pub fn reader(&self) -> BlobReader<'_> {
+        BlobReader { file: &self.0.file, offset: 0 }
+    }
+
+    /// The whole content, for configurations and manifests.
+    ///
+    /// # Errors
+    /// Where it is larger than [`MAX_CONFIG`].
+    pub fn bytes(&self) -> Result<Vec<u8>> {
+        if self.0.descriptor.size > MAX_CONFIG as u64 {
+            return Err(differs(&self.0.descriptor, format!("at most {MAX_CONFIG} bytes are read at once")));
+        }
+        read_all(&self.0.file, &self.0.descriptor.digest)
+    }
+}
+
+/// Reads an open blob by position, from the descriptor that was verified.
+#[derive(Debug)]
+pub struct BlobReader<'a> {
+    file: &'a File,
+    offset: u64,
+}
+
+impl Read for BlobReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(buffer, self.offset)?;
+        self.offset += count as u64;
+        Ok(count)
+    }
+}
+
+/// A blob on its way in; dropped before it is finished, it leaves nothing.
+#[derive(Debug)]
+pub struct BlobWriter<'a> {
+    store: &'a Store,
+    file: Option<File>,
+    path: PathBuf,
+    hasher: Hasher,
+    size: u64,
+}
+
+impl BlobWriter<'_> {
+    /// Brings the blob to its final name and describes it.
+    pub fn finish(self, media_type: &str) -> Result<Descriptor> {
+        self.land(None).map(|(_, (digest, size))| Descriptor::new(media_type, digest, size))
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.write_all(bytes).map_err(Error::store("write", &self.path))
+    }
+
+    fn land(mut self, want: Option<&Descriptor>) -> Result<(File, (Digest, u64))> {
+        let (digest, size) = std::mem::take(&mut self.hasher).finish();
+        if let Some(want) = want
+            && want.digest != digest
+        {
+            return Err(differs(want, format!("other bytes arrived, their digest is {digest}")));
+        }
+        let file = self.file.take().expect("the file is taken here alone");
+        if self.store.contains(&Descriptor::new("", digest.clone(), size)) {
+            return Ok((file, (digest, size)));
+        }
+        disk::land(&file, &self.path, &self.store.blob_path(&digest))?;
+        // Its scratch name is free again and may already be another's.
+        self.path = PathBuf::new();
+        Ok((file, (digest, size)))
+    }
+}
+
+impl Write for BlobWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.file.as_mut().expect("present until it lands").write(bytes)?;
+        self.hasher.update(&bytes[..count]);
+        self.size += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for BlobWriter<'_> {
+    fn drop(&mut self) {
+        if !self.path.as_os_str().is_empty() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The turn of one fetcher of a blob.
+#[derive(Debug)]
+pub struct BlobLock(#[expect(dead_code, reason = "held, not read")] Turn);
+
+fn read_all(file: &File, digest: &Digest) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = BlobReader { file, offset: 0 }.read_to_end(&mut bytes);
+    read.map_err(|source| Error::Broken { digest: digest.clone(), source })?;
+    Ok(bytes)
+}
+
+fn differs(want: &Descriptor, why: String) -> Error {
+    Error::Verification { what: want.digest.to_string(), why }
+}

@@ -1,0 +1,112 @@
+//! Unpacked layers: a whole tree at its final name, or nothing.
+
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::Store;
+use crate::lock::{self, Turn};
+use crate::{Digest, Error, Result, disk};
+
+impl Store {
+    /// The complete tree of a layer; none where it is not unpacked.
+    pub fn layer(&self, diff_id: &Digest) -> Option<PathBuf> {
+        let path = self.layer_path(diff_id);
+        path.is_dir().then_some(path)
+    }
+
+    /// Waits for the turn to unpack a layer; another may have done it by then.
+    pub fn stage_layer(&self, diff_id: &Digest) -> Result<Staging> {
+        self.before_writing();
+        let turn = Turn::wait(self.at("locks").join(format!("layer-{}", diff_id.hex())))?;
+        if let Some(path) = self.layer(diff_id) {
+            return Ok(Staging::Present(path));
+        }
+        let (handle, dir) = disk::scratch_dir(&self.at("tmp"))?;
+        let (target, trash) = (self.layer_path(diff_id), self.at("trash"));
+        Ok(Staging::Empty(StagedLayer { dir, target, trash, _handle: handle, _turn: turn }))
+    }
+
+    /// Keeps the tree of a layer from being deleted for as long as the lock lives. Removing the layer from the store
+    /// still works: its name goes, the tree stays.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] where the layer is not unpacked, or was removed just now.
+    pub fn hold_layer(&self, diff_id: &Digest) -> Result<LayerLock> {
+        let path = self.layer_path(diff_id);
+        let missing = || Error::NotFound { what: format!("layer {diff_id}"), place: "the store".into() };
+        let dir = File::open(&path).map_err(|_| missing())?;
+        dir.lock_shared().map_err(Error::store("lock", &path))?;
+        if !lock::is_at(&dir, &path) {
+            return Err(missing());
+        }
+        Ok(LayerLock { path, _dir: dir })
+    }
+}
+
+/// What a process finds when it is its turn to unpack a layer.
+#[derive(Debug)]
+pub enum Staging {
+    /// The layer is there.
+    Present(PathBuf),
+    /// An empty directory to unpack into.
+    Empty(StagedLayer),
+}
+
+/// A layer on its way in; dropped before it is committed, it goes to the trash.
+#[derive(Debug)]
+pub struct StagedLayer {
+    dir: PathBuf,
+    target: PathBuf,
+    trash: PathBuf,
+    _handle: File,
+    _turn: Turn,
+}
+
+impl StagedLayer {
+    /// The directory to unpack into.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Gives the tree its final name and returns that.
+    pub fn commit(mut self) -> Result<PathBuf> {
+        // A directory must be writable to be moved, and everybody may look into the root of a layer.
+        set_mode(&self.dir, 0o755)?;
+        disk::sync_dir(&self.dir)?;
+        fs::rename(&self.dir, &self.target).map_err(Error::store("write", &self.target))?;
+        self.dir = PathBuf::new();
+        disk::sync_dir(self.target.parent().unwrap_or(&self.target))?;
+        Ok(self.target.clone())
+    }
+}
+
+impl Drop for StagedLayer {
+    fn drop(&mut self) {
+        if self.dir.as_os_str().is_empty() {
+            return;
+        }
+        let moved = set_mode(&self.dir, 0o700).and_then(|()| disk::discard(&self.dir, &self.trash));
+        if let Err(error) = moved {
+            tracing::warn!(%error, "an unfinished layer stays in tmp until the next writer comes");
+        }
+    }
+}
+
+/// Keeps an unpacked layer on the disk.
+#[derive(Debug)]
+pub struct LayerLock {
+    path: PathBuf,
+    _dir: File,
+}
+
+impl LayerLock {
+    /// The tree of the layer.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn set_mode(dir: &Path, mode: u32) -> Result<()> {
+    fs::set_permissions(dir, fs::Permissions::from_mode(mode)).map_err(Error::store("change the mode of", dir))
+}

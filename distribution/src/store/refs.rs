@@ -1,0 +1,109 @@
+//! Names and what they stood for: one small file each, and the layout's index made from all of them.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::Store;
+use crate::{Descriptor, Digest, Error, Result, disk, json, layout, lock};
+
+/// The largest file in `refs/`, in bytes.
+const MAX_REF: usize = 64 << 10;
+
+/// What a name stood for when it was last looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remembered {
+    /// The canonical name.
+    pub reference: String,
+    /// The index or manifest.
+    pub descriptor: Descriptor,
+    /// When that was, to the second.
+    pub resolved_at: SystemTime,
+    /// Who said so.
+    pub origin: Origin,
+}
+
+/// Who said what a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// Built on this machine: no registry is asked about it unless that is demanded.
+    Built,
+    /// A registry or layout: asked again after a while.
+    Fetched,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AsWritten {
+    reference: String,
+    descriptor: Descriptor,
+    /// Seconds since 1970.
+    resolved_at: u64,
+    origin: Origin,
+}
+
+impl Store {
+    /// Gives a name to something built on this machine.
+    pub fn remember(&self, name: &str, descriptor: &Descriptor) -> Result<()> {
+        self.remember_as(name, descriptor, Origin::Built)
+    }
+
+    /// Notes what `name` stands for from now on.
+    pub(crate) fn remember_as(&self, name: &str, descriptor: &Descriptor, origin: Origin) -> Result<()> {
+        self.before_writing();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let written = AsWritten { reference: name.into(), descriptor: descriptor.bare(), resolved_at: now, origin };
+        let bytes = serde_json::to_vec(&written).expect("strings and numbers always serialise");
+        let _lock = lock::exclusive(&self.at("locks/refs"))?;
+        disk::replace(&self.ref_path(name), &bytes, &self.at("tmp"))?;
+        self.write_index()
+    }
+
+    /// What `name` stood for; none where it was never seen. Reads one small file.
+    pub fn recall(&self, name: &str) -> Result<Option<Remembered>> {
+        Ok(read(self.ref_path(name))?.filter(|found| found.reference == name))
+    }
+
+    /// All names, sorted.
+    pub fn list(&self) -> Result<Vec<Remembered>> {
+        let mut all = Vec::new();
+        for path in disk::entries(&self.at("refs"))? {
+            all.extend(read(path)?);
+        }
+        all.sort_by(|a, b| a.reference.cmp(&b.reference));
+        Ok(all)
+    }
+
+    /// Writes the layout's index anew; the caller holds the lock on the names.
+    pub(super) fn write_index(&self) -> Result<()> {
+        let name = |found: Remembered| layout::named(found.descriptor, &found.reference);
+        let entries: Vec<_> = self.list()?.into_iter().map(name).collect();
+        layout::write_index(self.root(), &self.at("tmp"), &entries)
+    }
+
+    pub(super) fn ref_path(&self, name: &str) -> PathBuf {
+        self.at("refs").join(format!("{}.json", Digest::of(name).hex()))
+    }
+}
+
+/// A file that cannot be understood is as good as none: the name is looked up anew.
+fn read(path: PathBuf) -> Result<Option<Remembered>> {
+    let bytes = match fs::read(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        bytes => bytes.map_err(Error::store("read", &path))?,
+    };
+    match json::strict::<AsWritten>(&bytes, MAX_REF) {
+        Ok(AsWritten { reference, descriptor, resolved_at, origin }) => {
+            let resolved_at = UNIX_EPOCH.checked_add(Duration::from_secs(resolved_at)).unwrap_or(UNIX_EPOCH);
+            Ok(Some(Remembered { reference, descriptor, resolved_at, origin }))
+        }
+        Err(why) => {
+            tracing::warn!(path = %path.display(), why, "not understood, so not used");
+            Ok(None)
+        }
+    }
+}

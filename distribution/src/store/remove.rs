@@ -1,0 +1,156 @@
+//! Removal: names and what they alone kept go to the trash by rename, which is quick and disturbs nobody; the trash is
+//! emptied when there is time for it.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+
+use super::Store;
+use crate::{Descriptor, Digest, Document, Error, Result, disk, lock, media_type, rootfs};
+
+/// How deep indexes may lie in one another.
+const MAX_NESTING: u32 = 2;
+
+/// What a removal took away.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Names.
+    pub refs: usize,
+    /// Blobs that no other name needs.
+    pub blobs: usize,
+    /// Unpacked layers that no other name needs.
+    pub layers: usize,
+    /// Bytes of those blobs and of the files in those layers.
+    pub bytes: u64,
+}
+
+/// While it lives nothing is removed from the store. For whoever gathers blobs that no name holds yet: a pull, a
+/// build. Its holder must not remove anything itself, for it would wait for ever.
+#[derive(Debug)]
+pub struct Lease(#[expect(dead_code, reason = "held, not read")] File);
+
+impl Store {
+    /// Removes a name, and the blobs and layers that only it needs. Servers that use those layers go on.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] where the store has no such name.
+    pub fn remove(&self, name: &str) -> Result<Removed> {
+        self.before_writing();
+        let _alone = lock::exclusive(&self.at("locks/lease"))?;
+        let _names = lock::exclusive(&self.at("locks/refs"))?;
+        let Some(target) = self.recall(name)? else {
+            return Err(Error::NotFound { what: name.into(), place: "the store".into() });
+        };
+        fs::remove_file(self.ref_path(name)).map_err(Error::store("remove", &self.ref_path(name)))?;
+        self.write_index()?;
+        let mut kept = Reach::default();
+        for other in self.list()? {
+            self.reach(&other.descriptor, &mut kept, MAX_NESTING);
+        }
+        let mut freed = Reach::default();
+        self.reach(&target.descriptor, &mut freed, MAX_NESTING);
+        let mut removed = Removed { refs: 1, ..Removed::default() };
+        for layer in freed.layers.difference(&kept.layers) {
+            let path = self.layer_path(layer);
+            let bytes = disk::size(&path);
+            removed.count_layer(disk::discard(&path, &self.at("trash"))?, bytes);
+        }
+        for blob in freed.blobs.difference(&kept.blobs) {
+            let path = self.blob_path(blob);
+            let bytes = disk::size(&path);
+            removed.count_blob(disk::discard(&path, &self.at("trash"))?, bytes);
+        }
+        Ok(removed)
+    }
+
+    /// Removes every name, blob and layer. Servers that use those layers go on.
+    pub fn remove_all(&self) -> Result<Removed> {
+        self.before_writing();
+        let _alone = lock::exclusive(&self.at("locks/lease"))?;
+        let _names = lock::exclusive(&self.at("locks/refs"))?;
+        let mut removed = Removed::default();
+        for path in disk::entries(&self.at("refs"))? {
+            removed.refs += usize::from(disk::discard(&path, &self.at("trash"))?);
+        }
+        self.write_index()?;
+        for path in disk::entries(&self.at("layers"))? {
+            let bytes = disk::size(&path);
+            removed.count_layer(disk::discard(&path, &self.at("trash"))?, bytes);
+        }
+        for path in disk::entries(&self.at("blobs/sha256"))? {
+            let bytes = disk::size(&path);
+            removed.count_blob(disk::discard(&path, &self.at("trash"))?, bytes);
+        }
+        Ok(removed)
+    }
+
+    /// Keeps everything in the store for as long as the lease lives.
+    pub fn lease(&self) -> Result<Lease> {
+        lock::shared(&self.at("locks/lease")).map(Lease)
+    }
+
+    /// Deletes what lies in the trash, except for layers that a server still uses. It can take seconds, and creating
+    /// files is slow on ext4 right afterwards: never before an unpack.
+    pub fn empty_trash(&self) -> Result<()> {
+        for path in disk::entries(&self.at("trash"))? {
+            let is_dir = fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());
+            let free = if is_dir { lock::try_exclusive(&path) } else { None };
+            if is_dir && free.is_none() {
+                tracing::debug!(path = %path.display(), "still in use");
+                continue;
+            }
+            disk::delete(&path)?;
+        }
+        Ok(())
+    }
+
+    /// Gathers what an index or manifest needs. What is missing or damaged keeps nothing else.
+    fn reach(&self, descriptor: &Descriptor, into: &mut Reach, depth: u32) {
+        into.blobs.insert(descriptor.digest.clone());
+        let Some(document) = self.document(descriptor) else { return };
+        match document {
+            Document::Manifest(manifest) => {
+                into.layers.extend(self.diff_ids(&manifest.config));
+                into.blobs.insert(manifest.config.digest);
+                into.blobs.extend(manifest.layers.into_iter().map(|layer| layer.digest));
+            }
+            Document::Index(index) if depth > 0 => {
+                for child in &index.manifests {
+                    self.reach(child, into, depth - 1);
+                }
+            }
+            Document::Index(_) => {}
+        }
+    }
+
+    fn document(&self, descriptor: &Descriptor) -> Option<Document> {
+        let kind = &descriptor.media_type;
+        if !media_type::is_index(kind) && !media_type::is_manifest(kind) {
+            return None;
+        }
+        let bytes = self.manifest(&descriptor.digest).ok()??;
+        Document::parse(&bytes, kind).ok()
+    }
+
+    fn diff_ids(&self, config: &Descriptor) -> Vec<Digest> {
+        let bytes = self.blob(config).ok().flatten().and_then(|blob| blob.bytes().ok());
+        bytes.and_then(|bytes| rootfs::diff_ids(&bytes).ok()).unwrap_or_default()
+    }
+}
+
+#[derive(Default)]
+struct Reach {
+    blobs: BTreeSet<Digest>,
+    layers: BTreeSet<Digest>,
+}
+
+impl Removed {
+    fn count_layer(&mut self, was_there: bool, bytes: u64) {
+        self.layers += usize::from(was_there);
+        self.bytes += bytes;
+    }
+
+    fn count_blob(&mut self, was_there: bool, bytes: u64) {
+        self.blobs += usize::from(was_there);
+        self.bytes += bytes;
+    }
+}

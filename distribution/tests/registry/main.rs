@@ -1,0 +1,9 @@
+//! Resolving, fetching and pushing against registries on loopback: one written here, which can lie in every way, and
+//! Debian's own.
+
+mod debian;
+mod fake;
+mod layouts;
+mod lies;
+mod names;
+mod world;
