@@ -1,1 +1,38 @@
-//! see interfaces
+//! Packages of smcp: what a manifest says, what a run is granted, how layers are unpacked and packed.
+//!
+//! `Verified<Blob> → Manifest → Grant`: [`Package::read`] makes types of an image's configuration and label,
+//! [`judge`] decides what a run is granted, [`prepare`] unpacks the layers. This crate knows nothing of kernels beyond
+//! files beneath a directory handle, and nothing of terminals.
+#![forbid(unsafe_code)]
+
+pub mod build;
+mod config;
+mod grant;
+mod limits;
+mod manifest;
+mod node;
+mod outbound;
+mod pack;
+mod package;
+mod permissions;
+mod secret;
+mod units;
+mod unpack;
+mod ustar;
+
+pub use config::{Execution, ImageConfig, RootFs, RootFsKind};
+pub use grant::{
+    CallerEnv, Denied, EnvFlag, FlagError, Grant, Mount, MountFlag, Reason, ReasonKind, Request, Subprocess,
+    SubprocessFlag, Withheld, Workdir, judge, parse_env_file,
+};
+pub use limits::{LimitRequest, Limits};
+pub use manifest::{
+    ArgKind, ArgSpec, Entrypoint, EnvSpec, HostRuntime, LABEL, Manifest, ManifestError, Mcp, SERVER_NAME_LABEL, Source,
+};
+pub use outbound::{DEFAULT_PORT, Host, Outbound, OutboundError};
+pub use package::{Package, PackageError, PackageOrigin};
+pub use pack::{FileMode, LayerBuilder, PackError, PackedLayer};
+pub use permissions::{Access, FsRequest, NetworkRequest, Origin, Permissions, SubprocessRequest};
+pub use secret::{REDACTED, Secret};
+pub use units::{UnitError, format_duration, format_size, parse_count, parse_duration, parse_millicores, parse_size};
+pub use unpack::{Code, Refusal, UnpackError, Unpacked, prepare, unpack};

@@ -1,0 +1,306 @@
+//! What a run is granted: the manifest's request and the user's flags, judged
+//! together. Every reason against a run is found at once.
+
+mod arguments;
+mod environment;
+mod files;
+mod flags;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+pub use flags::{EnvFlag, FlagError, MountFlag, SubprocessFlag, parse_env_file};
+
+use crate::limits::{LimitRequest, Limits};
+use crate::package::Package;
+use crate::permissions::{Access, Origin};
+use crate::secret::Secret;
+
+/// Judges what a run of `package` is granted. `max` are the configuration's
+/// `max_*`.
+///
+/// # Errors
+/// Everything that stands against the run, not only the first of it.
+pub fn judge(package: &Package, request: &Request, max: &Limits, caller: &CallerEnv) -> Result<Grant, Denied> {
+    let mut verdict = Verdict::default();
+    let mut files = files::Files::new(caller);
+    files.flags(request, &mut verdict);
+    let args = arguments::read(&package.manifest, request, &mut files, &mut verdict);
+    let env = environment::compose(package, request, caller, &mut verdict);
+    let subprocess = subprocess(package, request, &mut verdict);
+    let workdir = workdir(package, request, &files);
+    let command = command(package, args, &mut verdict);
+    withhold(package, &files, &mut verdict);
+    if !verdict.reasons.is_empty() {
+        return Err(Denied { reasons: verdict.reasons });
+    }
+    Ok(Grant {
+        command,
+        workdir,
+        mounts: files.finish(),
+        env,
+        subprocess,
+        limits: Limits::effective(&request.limits, &package.manifest.limits, max),
+        withheld: verdict.withheld,
+    })
+}
+
+/// What the flags of a run mean.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// `--mount`, `--allow-read`, `--allow-write`.
+    pub mounts: Vec<MountFlag>,
+    /// `--cwd`: granted read-write, and the server starts there.
+    pub cwd: Option<PathBuf>,
+    /// `--env` and the lines of `--env-file`; of the same name the last counts.
+    pub env: Vec<EnvFlag>,
+    /// `--allow-subprocess`.
+    pub subprocess: SubprocessFlag,
+    /// `--memory` and its kin.
+    pub limits: LimitRequest,
+    /// What follows the reference.
+    pub args: Vec<String>,
+}
+
+/// What a judgement takes from the caller, and who the server is inside.
+#[derive(Clone)]
+pub struct CallerEnv {
+    /// The caller's environment; read for names that were asked for, never passed on as a whole.
+    pub vars: BTreeMap<OsString, OsString>,
+    /// Absolute working directory that relative paths start from.
+    pub cwd: PathBuf,
+    /// Name of the account inside.
+    pub user: String,
+    /// Home directory inside.
+    pub home: PathBuf,
+    /// smcp's own store, state, configuration and audit log: neither they nor what holds them can be granted.
+    pub protected: Vec<PathBuf>,
+}
+
+/// What a run is granted; nothing else is.
+#[derive(Debug, Clone)]
+pub struct Grant {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Where the server starts.
+    pub workdir: Workdir,
+    /// Sorted by target, so that a parent stands before what is below it.
+    pub mounts: Vec<Mount>,
+    /// The whole environment of the server, sorted by name.
+    pub env: Vec<(String, Secret)>,
+    /// Which foreign programs may be started.
+    pub subprocess: Subprocess,
+    /// Limits in force.
+    pub limits: Limits,
+    /// What the manifest asks for and the run does not get.
+    pub withheld: Vec<Withheld>,
+}
+
+impl Grant {
+    /// A grant of nothing with the default limits, for a cage that is only tried.
+    pub fn nothing() -> Grant {
+        Grant {
+            command: Vec::new(),
+            workdir: Workdir::Home,
+            mounts: Vec::new(),
+            env: Vec::new(),
+            subprocess: Subprocess::Denied,
+            limits: Limits::default(),
+            withheld: Vec::new(),
+        }
+    }
+}
+
+/// Where the server starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Workdir {
+    /// In its home directory.
+    Home,
+    /// In a directory of the package.
+    Package(PathBuf),
+    /// In a granted directory.
+    Granted(PathBuf),
+}
+
+impl Workdir {
+    /// The absolute path inside.
+    pub fn path<'a>(&'a self, home: &'a Path) -> &'a Path {
+        match self {
+            Workdir::Home => home,
+            Workdir::Package(path) | Workdir::Granted(path) => path,
+        }
+    }
+}
+
+/// A granted file or directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Mount {
+    /// Canonical path on the host.
+    pub source: PathBuf,
+    /// Absolute path inside.
+    pub target: PathBuf,
+    /// Reading alone, or writing too.
+    pub access: Access,
+}
+
+/// Which programs beside the package's own runtime may be started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Subprocess {
+    /// None.
+    Denied,
+    /// These; absolute paths inside, sorted.
+    AllowedPaths(Vec<PathBuf>),
+    /// Every one.
+    AllowedAny,
+}
+
+/// A request of the manifest that is not granted, which does not stop the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Withheld {
+    /// The request.
+    pub what: String,
+    /// Why it is not granted.
+    pub why: String,
+    /// What would grant it, where something would.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+/// Why a run is refused: at least one reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denied {
+    /// All that were found.
+    pub reasons: Vec<Reason>,
+}
+
+/// One reason against a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Reason {
+    /// Whose matter it is.
+    pub kind: ReasonKind,
+    /// What is wrong and why; never the value of a variable.
+    pub what: String,
+    /// The next step, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+/// Kind of a reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ReasonKind {
+    /// Something is missing from, or wrong on, the command line.
+    Usage,
+    /// It is never granted.
+    Policy,
+}
+
+impl Denied {
+    /// All of it can be put right on the command line.
+    pub fn is_usage(&self) -> bool {
+        self.reasons.iter().all(|reason| reason.kind == ReasonKind::Usage)
+    }
+}
+
+impl std::error::Error for Denied {}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, reason) in self.reasons.iter().enumerate() {
+            let comma = if i == 0 { "" } else { "; " };
+            write!(f, "{comma}{}", reason.what)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a judgement gathers on its way.
+#[derive(Default)]
+struct Verdict {
+    reasons: Vec<Reason>,
+    withheld: Vec<Withheld>,
+}
+
+impl Verdict {
+    fn usage(&mut self, what: impl Into<String>, hint: impl Into<Option<String>>) {
+        let (what, hint) = (what.into(), hint.into());
+        self.reasons.push(Reason { kind: ReasonKind::Usage, what, hint });
+    }
+
+    fn policy(&mut self, what: impl Into<String>) {
+        self.reasons.push(Reason { kind: ReasonKind::Policy, what: what.into(), hint: None });
+    }
+
+    fn withhold(&mut self, what: String, why: &str, hint: Option<String>) {
+        self.withheld.push(Withheld { what, why: why.into(), hint });
+    }
+}
+
+/// An absent ceiling is no ceiling: what the manifest names is granted as asked.
+fn subprocess(package: &Package, request: &Request, verdict: &mut Verdict) -> Subprocess {
+    let mut paths = package.manifest.permissions.subprocess.allow.clone();
+    match &request.subprocess {
+        SubprocessFlag::Any => return Subprocess::AllowedAny,
+        SubprocessFlag::None => {}
+        SubprocessFlag::Paths(more) => {
+            for path in more.iter().filter(|path| !path.is_absolute()) {
+                let what = format!("--allow-subprocess {}: the path must be absolute", path.display());
+                verdict.usage(what, "it is a path inside the package, such as /usr/bin/git".to_string());
+            }
+            paths.extend(more.iter().cloned());
+        }
+    }
+    paths.sort();
+    paths.dedup();
+    if paths.is_empty() { Subprocess::Denied } else { Subprocess::AllowedPaths(paths) }
+}
+
+fn workdir(package: &Package, request: &Request, files: &files::Files) -> Workdir {
+    // A `--cwd` that is not granted has left its reason and there is no run.
+    match (&request.cwd, package.workdir()) {
+        (Some(_), _) => files.cwd().map_or(Workdir::Home, Workdir::Granted),
+        (None, Some(path)) => Workdir::Package(path),
+        (None, None) => Workdir::Home,
+    }
+}
+
+fn command(package: &Package, args: Vec<String>, verdict: &mut Verdict) -> Vec<String> {
+    let command = package.command(args);
+    if command.first().is_none_or(String::is_empty) {
+        verdict.usage("the image names no program to start", "name one after the reference".to_string());
+    }
+    command
+}
+
+/// Lists what the manifest asks for and does not get.
+fn withhold(package: &Package, files: &files::Files, verdict: &mut Verdict) {
+    let permissions = &package.manifest.permissions;
+    for outbound in &permissions.network.outbound {
+        let why = "egress is not available in this version";
+        verdict.withhold(format!("network {outbound}"), why, None);
+    }
+    for request in &permissions.filesystem {
+        let target = request.target.display();
+        let what = format!("filesystem `{}` ({} {target})", request.id, request.access);
+        match (request.from, files.met(request)) {
+            (Origin::State, _) => {
+                verdict.withhold(what, "state directories are not available in this version", None);
+            }
+            (Origin::User, Some(access)) if access >= request.access => {}
+            (Origin::User, Some(_)) => verdict.withhold(what, "it is granted read-only", None),
+            (Origin::User, None) => {
+                let hint = format!("--mount DIRECTORY:{target}:{}", request.access);
+                verdict.withhold(what, "no flag or argument names it", Some(hint));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

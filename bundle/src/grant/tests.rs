@@ -1,0 +1,419 @@
+use super::*;
+use crate::config::ImageConfig;
+use crate::manifest::Manifest;
+use crate::package::PackageOrigin;
+use distribution::Digest;
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::symlink;
+use tempfile::TempDir;
+
+/// A caller in a directory of its own, `DIR/cwd`, with a package and flags.
+struct World {
+    dir: TempDir,
+    package: Package,
+    request: Request,
+    caller: CallerEnv,
+}
+
+impl World {
+    /// With the least manifest and `more` members.
+    fn new(more: Value) -> World {
+        let mut manifest = json!({"schemaVersion": 1, "name": "a/b", "version": "1", "entrypoint": {"args": ["srv"]}});
+        manifest.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        fs::create_dir(root.join("cwd")).unwrap();
+        let caller = CallerEnv {
+            vars: BTreeMap::new(),
+            cwd: root.join("cwd"),
+            user: "ann".into(),
+            home: "/home/ann".into(),
+            protected: Vec::new(),
+        };
+        let package = Package {
+            manifest: Manifest::from_value(&manifest).unwrap(),
+            origin: PackageOrigin::Smcp,
+            config: ImageConfig::default(),
+            digest: Digest::of(""),
+            manifest_digest: Digest::of(""),
+            layers: Vec::new(),
+        };
+        World { dir, package, request: Request::default(), caller }
+    }
+
+    /// The path of a new directory below the world's.
+    fn make(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join(name)
+    }
+
+    fn var(mut self, name: &str, value: &str) -> World {
+        self.caller.vars.insert(name.into(), value.into());
+        self
+    }
+
+    fn env(mut self, flag: &str) -> World {
+        self.request.env.push(flag.parse().unwrap());
+        self
+    }
+
+    fn mount(&mut self, flag: impl AsRef<Path>) -> &mut World {
+        self.request.mounts.push(flag.as_ref().to_str().unwrap().parse().unwrap());
+        self
+    }
+
+    fn args(&mut self, args: &[&str]) -> &mut World {
+        self.request.args = args.iter().map(|arg| arg.to_string()).collect();
+        self
+    }
+
+    fn judge(&self) -> Result<Grant, Denied> {
+        judge(&self.package, &self.request, &Limits::default(), &self.caller)
+    }
+
+    fn grant(&self) -> Grant {
+        self.judge().unwrap_or_else(|denied| panic!("{denied}"))
+    }
+
+    fn denied(&self) -> Denied {
+        self.judge().expect_err("must be denied")
+    }
+
+    /// The value of a variable inside.
+    fn inside(&self, name: &str) -> Option<String> {
+        let env = self.grant().env;
+        env.into_iter().find(|(key, _)| key == name).map(|(_, value)| value.expose().to_string())
+    }
+}
+
+fn mount(source: impl Into<PathBuf>, target: impl Into<PathBuf>, access: Access) -> Mount {
+    Mount { source: source.into(), target: target.into(), access }
+}
+
+/// A manifest that takes a directory as its first argument.
+fn takes_directory(access: &str, required: bool) -> Value {
+    json!({
+        "args": [{"name": "root", "type": "path", "mount": "ws", "required": required}],
+        "permissions": {"filesystem": [{"id": "ws", "access": access, "target": "/work", "from": "user"}]}
+    })
+}
+
+#[test]
+fn nothing_asked_and_nothing_given_is_nothing_granted() {
+    let grant = World::new(json!({})).grant();
+    assert_eq!(grant.command, ["srv"]);
+    assert_eq!(grant.workdir, Workdir::Home);
+    assert_eq!(grant.workdir.path(Path::new("/home/ann")), Path::new("/home/ann"));
+    assert_eq!(grant.mounts, []);
+    assert_eq!(grant.subprocess, Subprocess::Denied);
+    assert_eq!(grant.limits, Limits::default());
+    assert_eq!(grant.withheld, []);
+    let names: Vec<_> = grant.env.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["HOME", "LANG", "LOGNAME", "PATH", "USER"]);
+}
+
+#[test]
+fn e1_what_the_caller_happens_to_have_stays_outside() {
+    let world = World::new(json!({"env": [{"name": "AWS_SECRET_ACCESS_KEY"}]}))
+        .var("AWS_SECRET_ACCESS_KEY", "hunter2")
+        .var("LD_PRELOAD", "/tmp/evil.so")
+        .var("LANG", "de_DE.UTF-8")
+        .var("PATH", "/outside")
+        .var("HOME", "/outside")
+        .var("TERM", "xterm")
+        .var("TZ", "Europe/Berlin");
+    let env = world.grant().env;
+    let env: Vec<_> = env.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
+    assert_eq!(
+        env,
+        [
+            ("HOME", "/home/ann"),
+            ("LANG", "C.UTF-8"),
+            ("LOGNAME", "ann"),
+            ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+            ("TERM", "xterm"),
+            ("TZ", "Europe/Berlin"),
+            ("USER", "ann"),
+        ]
+    );
+}
+
+#[test]
+fn e2_missing_required_variables_are_refused_by_name_all_at_once() {
+    let manifest = json!({"env": [
+        {"name": "A", "required": true}, {"name": "B", "required": true, "secret": true},
+        {"name": "C", "required": true, "default": "c"}, {"name": "D"}
+    ]});
+    let denied = World::new(manifest.clone()).var("B", "hunter2").denied();
+    assert!(denied.is_usage());
+    assert_eq!(denied.to_string(), "the required variable A is missing; the required variable B is missing");
+    assert_eq!(denied.reasons[0].hint.as_deref(), Some("--env A=VALUE, or a line of --env-file"));
+    assert_eq!(denied.reasons[1].hint.as_deref(), Some("--env B passes the caller's value"));
+    World::new(manifest).env("A=").env("B=x").grant();
+}
+
+#[test]
+fn e4_a_bare_name_takes_the_callers_value_as_it_is() {
+    let value = " = \"q\" 'r' $HOME\n  two ";
+    let world = World::new(json!({})).var("TOKEN", value).env("TOKEN").env("EMPTY=").env("X=1").env("X=2");
+    assert_eq!(world.inside("TOKEN").as_deref(), Some(value));
+    assert_eq!(world.inside("EMPTY").as_deref(), Some(""));
+    assert_eq!(world.inside("X").as_deref(), Some("2"));
+
+    let denied = World::new(json!({})).env("TOKEN").denied();
+    assert!(denied.is_usage());
+    assert_eq!(denied.to_string(), "--env TOKEN: the caller has no such variable");
+}
+
+#[test]
+fn e3_a_judgement_prints_no_value() {
+    let world = World::new(json!({"env": [{"name": "A", "required": true}]})).var("A", "hunter2").env("K=hunter2");
+    assert!(!format!("{:?} {:?}", world.request, world.denied()).contains("hunter2"));
+    let grant = world.env("A").grant();
+    assert!(!format!("{grant:?}").contains("hunter2"));
+}
+
+#[test]
+fn later_sources_of_variables_win() {
+    let mut world =
+        World::new(json!({"env": [{"name": "B", "default": "manifest"}, {"name": "C", "default": "manifest"}]}));
+    world.package.config.config.env =
+        ["A=image", "B=image", "C=image", "PATH=/image", "HOME=/root", "broken", "=x", "D=a=b"].map(Into::into).into();
+    let world = world.env("C=flag").env("USER=flag");
+    let all = ["A", "B", "C", "D", "PATH", "HOME", "USER"].map(|name| world.inside(name).unwrap());
+    assert_eq!(all, ["image", "manifest", "flag", "a=b", "/image", "/home/ann", "flag"]);
+}
+
+#[test]
+fn e10_a_mount_is_at_the_same_path_inside() {
+    let mut world = World::new(json!({}));
+    let (a, b) = (world.make("a"), world.make("b"));
+    let file = world.path("f");
+    fs::write(&file, "").unwrap();
+    world.mount(&a).mount(format!("{}:rw", b.display())).mount(format!("{}:/else/where", file.display()));
+    assert_eq!(
+        world.grant().mounts,
+        [mount(&file, "/else/where", Access::Ro), mount(&a, &a, Access::Ro), mount(&b, &b, Access::Rw)]
+    );
+}
+
+#[test]
+fn e11_symlinks_relative_paths_and_closed_parents_work() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut world = World::new(json!({}));
+    let real = world.make("real/sub");
+    symlink(world.path("real"), world.path("link")).unwrap();
+    let closed = world.make("closed/open");
+    fs::set_permissions(world.path("closed"), fs::Permissions::from_mode(0o311)).unwrap();
+    world.mount(world.path("link/./sub/")).mount("../real").mount(&closed);
+    world.request.cwd = Some(".".into());
+    let grant = world.grant();
+    fs::set_permissions(world.path("closed"), fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(grant.workdir, Workdir::Granted(world.path("cwd")));
+    assert_eq!(
+        grant.mounts,
+        [
+            mount(&closed, &closed, Access::Ro),
+            mount(world.path("cwd"), world.path("cwd"), Access::Rw),
+            mount(&real, world.path("link/sub"), Access::Ro),
+            mount(world.path("real"), world.path("real"), Access::Ro),
+        ]
+    );
+}
+
+#[test]
+fn the_wider_access_to_the_same_place_counts_and_two_sources_of_one_place_do_not_go() {
+    let mut world = World::new(json!({}));
+    let (a, b) = (world.make("a"), world.make("b"));
+    world.mount(format!("{}:rw", a.display())).mount(&a);
+    assert_eq!(world.grant().mounts, [mount(&a, &a, Access::Rw)]);
+    world.mount(format!("{}:{}", b.display(), a.display()));
+    assert!(world.denied().is_usage());
+}
+
+#[test]
+fn e15_the_root_the_kernel_and_smcp_itself_are_never_granted() {
+    let mut world = World::new(json!({}));
+    let store = world.make("home/.cache/smcp");
+    world.make("home/.cache/smcp/blobs");
+    symlink(&store, world.path("innocent")).unwrap();
+    // The audit log is not there yet.
+    world.caller.protected = vec![world.path("innocent"), world.path("home/.smcp/audit.log")];
+    let refused = [
+        "/".into(),
+        "/proc".into(),
+        "/sys/kernel".into(),
+        "/dev".into(),
+        store.clone(),
+        store.join("blobs"),
+        world.path("innocent"),
+        world.path("home"),
+        world.path("home/.cache"),
+        world.path("cwd/../home"),
+    ];
+    for path in refused {
+        world.request.mounts.clear();
+        world.mount(&path);
+        let denied = world.denied();
+        assert!(!denied.is_usage(), "{}: {denied}", path.display());
+        world.request.mounts.clear();
+        world.request.cwd = Some(path.clone());
+        world.denied();
+        world.request.cwd = None;
+    }
+    let targets = ["/", "/proc/self", "/dev/shm"];
+    for target in targets {
+        world.request.mounts = vec![MountFlag { source: ".".into(), target: Some(target.into()), access: Access::Ro }];
+        assert!(!world.denied().is_usage(), "{target}");
+    }
+    world.request.mounts.clear();
+    let neighbour = world.make("home/.cache/smcp-other");
+    world.mount(neighbour);
+    world.grant();
+}
+
+#[test]
+fn a_missing_source_is_the_users_to_put_right() {
+    let mut world = World::new(json!({}));
+    world.mount("missing");
+    world.request.cwd = Some(world.path("gone"));
+    let denied = world.denied();
+    assert!(denied.is_usage());
+    assert_eq!(denied.reasons.len(), 2);
+    assert!(denied.to_string().starts_with("--mount missing: No such file or directory"), "{denied}");
+
+    let mut world = World::new(json!({}));
+    fs::write(world.path("f"), "").unwrap();
+    world.request.cwd = Some(world.path("f"));
+    assert!(world.denied().to_string().ends_with("is not a directory"));
+}
+
+#[test]
+fn a_path_argument_is_granted_where_it_is() {
+    let mut world = World::new(takes_directory("rw", true));
+    let dir = world.make("proj");
+    world.args(&["../proj/.", "--verbose"]);
+    let grant = world.grant();
+    assert_eq!(grant.command, ["srv", dir.to_str().unwrap(), "--verbose"]);
+    assert_eq!(grant.mounts, [mount(&dir, &dir, Access::Rw)]);
+    assert_eq!(grant.withheld, []);
+}
+
+#[test]
+fn a_path_argument_inside_a_mount_is_not_granted_again() {
+    let mut world = World::new(takes_directory("rw", true));
+    let dir = world.make("proj");
+    world.make("proj/sub");
+    world.mount(&dir).args(&[dir.join("sub").to_str().unwrap()]);
+    let grant = world.grant();
+    assert_eq!(grant.mounts, [mount(&dir, &dir, Access::Ro)]);
+    assert_eq!(grant.withheld[0].why, "it is granted read-only");
+
+    let mut world = World::new(takes_directory("rw", true));
+    let dir = world.make("proj");
+    world.mount(format!("{}:/work:rw", dir.display())).args(&["/work/sub"]);
+    let grant = world.grant();
+    assert_eq!(grant.command, ["srv", "/work/sub"]);
+    assert_eq!(grant.mounts, [mount(&dir, "/work", Access::Rw)]);
+    assert_eq!(grant.withheld, []);
+}
+
+#[test]
+fn a_path_argument_does_not_leave_a_mount_by_dots() {
+    let mut world = World::new(takes_directory("ro", true));
+    let dir = world.make("proj");
+    let other = world.make("other");
+    world.mount(&dir).args(&[dir.join("../other").to_str().unwrap()]);
+    let grant = world.grant();
+    assert_eq!(grant.command[1], other.to_str().unwrap());
+    assert_eq!(grant.mounts, [mount(&other, &other, Access::Ro), mount(&dir, &dir, Access::Ro)]);
+}
+
+#[test]
+fn missing_arguments_and_paths_are_named() {
+    let denied = World::new(takes_directory("rw", true)).denied();
+    assert!(denied.is_usage());
+    assert_eq!(denied.to_string(), "the required argument `root` is missing");
+    assert!(denied.reasons[0].hint.as_ref().unwrap().contains("--mount DIRECTORY:/work:rw"));
+
+    let mut world = World::new(takes_directory("rw", true));
+    world.args(&["missing"]);
+    assert!(world.denied().to_string().starts_with("argument `root` missing: "));
+
+    let grant = World::new(takes_directory("rw", false)).grant();
+    assert_eq!(grant.withheld[0].what, "filesystem `ws` (rw /work)");
+    assert_eq!(grant.withheld[0].hint.as_deref(), Some("--mount DIRECTORY:/work:rw"));
+}
+
+#[test]
+fn a_mount_at_its_target_answers_a_request() {
+    let mut world = World::new(takes_directory("ro", false));
+    let dir = world.make("proj");
+    world.mount(format!("{}:/work", dir.display()));
+    assert_eq!(world.grant().withheld, []);
+}
+
+#[test]
+fn what_this_version_cannot_grant_is_withheld() {
+    let grant = World::new(json!({"permissions": {
+        "network": {"outbound": [{"host": "api.acme.example", "ports": [443, 8443]}]},
+        "filesystem": [{"id": "state", "access": "rw", "target": "/state", "from": "state"}]
+    }}))
+    .grant();
+    let withheld: Vec<_> = grant.withheld.iter().map(|w| (w.what.as_str(), w.why.as_str())).collect();
+    assert_eq!(
+        withheld,
+        [
+            ("network api.acme.example:443,8443", "egress is not available in this version"),
+            ("filesystem `state` (rw /state)", "state directories are not available in this version"),
+        ]
+    );
+}
+
+#[test]
+fn subprocesses_are_those_of_the_manifest_and_of_the_flags() {
+    let judged = |allow: Value, flag: SubprocessFlag| {
+        let mut world = World::new(json!({"permissions": {"subprocess": {"allow": allow}}}));
+        world.request.subprocess = flag;
+        world.judge().map(|grant| grant.subprocess)
+    };
+    let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
+    let (git, sh) = ("/usr/bin/git", "/bin/sh");
+    assert_eq!(judged(json!([]), SubprocessFlag::None), Ok(Subprocess::Denied));
+    assert_eq!(judged(json!([git]), SubprocessFlag::None), Ok(Subprocess::AllowedPaths(paths(&[git]))));
+    assert_eq!(
+        judged(json!([git]), SubprocessFlag::Paths(paths(&[sh, git]))),
+        Ok(Subprocess::AllowedPaths(paths(&[sh, git])))
+    );
+    assert_eq!(judged(json!([git]), SubprocessFlag::Any), Ok(Subprocess::AllowedAny));
+    assert!(judged(json!([]), SubprocessFlag::Paths(paths(&["git"]))).unwrap_err().is_usage());
+}
+
+#[test]
+fn every_reason_is_found_at_once() {
+    let mut manifest = takes_directory("rw", true);
+    manifest["env"] = json!([{"name": "KEY", "required": true}]);
+    let mut world = World::new(manifest).env("ABSENT");
+    world.mount("missing").mount("/");
+    world.request.cwd = Some("gone".into());
+    world.request.subprocess = SubprocessFlag::Paths(vec!["git".into()]);
+    let denied = world.denied();
+    assert_eq!(denied.reasons.len(), 7, "{denied}");
+    assert!(!denied.is_usage());
+}
+
+#[test]
+fn a_plain_image_without_a_program_needs_one() {
+    let mut world = World::new(json!({}));
+    world.package.origin = PackageOrigin::PlainImage;
+    assert_eq!(world.denied().to_string(), "the image names no program to start");
+    world.args(&["sh"]);
+    let grant = world.grant();
+    assert_eq!((grant.command, grant.workdir), (vec!["sh".to_string()], Workdir::Package("/".into())));
+}

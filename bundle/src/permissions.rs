@@ -1,0 +1,250 @@
+//! What a manifest asks for. All of it is a request: what a run is granted is
+//! decided in `grant.rs`.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::manifest::ManifestError;
+use crate::node::Node;
+use crate::outbound::{Host, Outbound};
+
+/// The `permissions` of a manifest.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Permissions {
+    /// Where the server asks to connect to.
+    #[serde(skip_serializing_if = "NetworkRequest::is_empty")]
+    pub network: NetworkRequest,
+    /// Which directories the server asks for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub filesystem: Vec<FsRequest>,
+    /// Which foreign programs the server asks to start.
+    #[serde(skip_serializing_if = "SubprocessRequest::is_empty")]
+    pub subprocess: SubprocessRequest,
+}
+
+/// `permissions.network`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct NetworkRequest {
+    /// Destinations, in the order of the manifest.
+    #[serde(serialize_with = "outbound_objects")]
+    pub outbound: Vec<Outbound>,
+}
+
+/// One directory or file of `permissions.filesystem`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FsRequest {
+    /// Name that `args` refer to by `mount`; unique in the manifest.
+    pub id: String,
+    /// What the server would do there.
+    pub access: Access,
+    /// Absolute path inside the cage.
+    pub target: PathBuf,
+    /// Where it comes from.
+    pub from: Origin,
+}
+
+/// Read-only or read-write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Access {
+    /// Reading alone.
+    Ro,
+    /// Reading and writing.
+    Rw,
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Access::Ro => "ro",
+            Access::Rw => "rw",
+        })
+    }
+}
+
+/// Who provides a directory that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// The user names it by a flag or an argument.
+    User,
+    /// A state directory that lasts from run to run.
+    State,
+}
+
+/// `permissions.subprocess`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct SubprocessRequest {
+    /// Absolute paths, inside the cage, of programs beside the runtime itself.
+    pub allow: Vec<PathBuf>,
+}
+
+type Result<T> = std::result::Result<T, ManifestError>;
+
+impl Permissions {
+    pub(crate) fn read(node: &Node) -> Result<Permissions> {
+        let mut fields = node.fields()?;
+        let permissions = Permissions {
+            network: fields.optional("network").map(|n| NetworkRequest::read(&n)).transpose()?.unwrap_or_default(),
+            filesystem: fields.optional("filesystem").map(|n| read_filesystem(&n)).transpose()?.unwrap_or_default(),
+            subprocess: fields
+                .optional("subprocess")
+                .map(|n| SubprocessRequest::read(&n))
+                .transpose()?
+                .unwrap_or_default(),
+        };
+        fields.close()?;
+        Ok(permissions)
+    }
+}
+
+impl NetworkRequest {
+    /// Nothing is asked for.
+    pub fn is_empty(&self) -> bool {
+        self.outbound.is_empty()
+    }
+
+    fn read(node: &Node) -> Result<NetworkRequest> {
+        refuse_star(node)?;
+        let mut fields = node.fields()?;
+        let outbound = match fields.optional("outbound") {
+            None => Vec::new(),
+            Some(node) => {
+                refuse_star(&node)?;
+                node.list()?.iter().map(read_outbound).collect::<Result<_>>()?
+            }
+        };
+        fields.close()?;
+        Ok(NetworkRequest { outbound })
+    }
+}
+
+impl SubprocessRequest {
+    /// Nothing is asked for.
+    pub fn is_empty(&self) -> bool {
+        self.allow.is_empty()
+    }
+
+    fn read(node: &Node) -> Result<SubprocessRequest> {
+        refuse_star(node)?;
+        let mut fields = node.fields()?;
+        let allow = match fields.optional("allow") {
+            None => Vec::new(),
+            Some(node) => {
+                refuse_star(&node)?;
+                let path = |item: &Node| {
+                    refuse_star(item)?;
+                    item.absolute_path()
+                };
+                node.list()?.iter().map(path).collect::<Result<_>>()?
+            }
+        };
+        fields.close()?;
+        Ok(SubprocessRequest { allow })
+    }
+}
+
+/// `"*"` is no value in a manifest: a request for everything tells nobody what
+/// the server needs.
+pub(crate) fn refuse_star(node: &Node) -> Result<()> {
+    match node.value().as_str() {
+        Some("*") => Err(ManifestError::Everything { key: node.path().into() }),
+        _ => Ok(()),
+    }
+}
+
+/// One destination: `{"host": …, "ports": […]}`, or the text of `--allow-net`.
+fn read_outbound(node: &Node) -> Result<Outbound> {
+    refuse_star(node)?;
+    let outbound = if node.value().is_string() {
+        node.string()?.parse().map_err(|e: crate::outbound::OutboundError| node.wrong(e.to_string()))?
+    } else {
+        let mut fields = node.fields()?;
+        let host = fields.required("host")?;
+        refuse_star(&host)?;
+        let name: Host =
+            host.string()?.parse().map_err(|e: crate::outbound::OutboundError| host.wrong(e.to_string()))?;
+        let ports = fields.optional("ports").map(|n| read_ports(&n)).transpose()?;
+        fields.close()?;
+        Outbound::new(name, ports.unwrap_or_default())
+    };
+    match outbound.host {
+        Host::Range { prefix: 0, .. } => Err(ManifestError::Everything { key: node.path().into() }),
+        _ => Ok(outbound),
+    }
+}
+
+fn read_ports(node: &Node) -> Result<Vec<u16>> {
+    refuse_star(node)?;
+    let list = node.list()?;
+    if list.is_empty() {
+        return Err(node.wrong("must name a port; without this key it is 443"));
+    }
+    let port = |item: &Node| {
+        refuse_star(item)?;
+        u16::try_from(item.count()?).map_err(|_| item.wrong("is no port from 1 to 65535"))
+    };
+    list.iter().map(port).collect()
+}
+
+fn read_filesystem(node: &Node) -> Result<Vec<FsRequest>> {
+    refuse_star(node)?;
+    let mut requests: Vec<FsRequest> = Vec::new();
+    for item in node.list()? {
+        refuse_star(&item)?;
+        let mut fields = item.fields()?;
+        let id = fields.required("id")?;
+        let target = fields.required("target")?;
+        refuse_star(&id)?;
+        refuse_star(&target)?;
+        let request = FsRequest {
+            id: id.word()?.into(),
+            access: read_access(&fields.required("access")?)?,
+            target: target.absolute_path()?,
+            from: fields.optional("from").map(|n| read_origin(&n)).transpose()?.unwrap_or(Origin::User),
+        };
+        fields.close()?;
+        if KERNEL_DIRECTORIES.iter().any(|kernel| request.target.starts_with(kernel)) {
+            return Err(target.wrong("is a directory of the kernel"));
+        }
+        if requests.iter().any(|other| other.id == request.id) {
+            return Err(id.wrong("stands twice"));
+        }
+        if requests.iter().any(|other| other.target == request.target) {
+            return Err(target.wrong("stands twice"));
+        }
+        requests.push(request);
+    }
+    Ok(requests)
+}
+
+/// Where the cage has file systems of its own and nothing may be mounted.
+pub(crate) const KERNEL_DIRECTORIES: [&str; 3] = ["/dev", "/proc", "/sys"];
+
+fn read_access(node: &Node) -> Result<Access> {
+    refuse_star(node)?;
+    match node.string()? {
+        "ro" => Ok(Access::Ro),
+        "rw" => Ok(Access::Rw),
+        _ => Err(node.wrong("must be ro or rw")),
+    }
+}
+
+fn read_origin(node: &Node) -> Result<Origin> {
+    match node.string()? {
+        "user" => Ok(Origin::User),
+        "state" => Ok(Origin::State),
+        _ => Err(node.wrong("must be user or state")),
+    }
+}
+
+fn outbound_objects<S: serde::Serializer>(outbound: &[Outbound], to: S) -> std::result::Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Object<'a> {
+        host: String,
+        ports: &'a [u16],
+    }
+    to.collect_seq(outbound.iter().map(|o| Object { host: o.host.to_string(), ports: &o.ports }))
+}
