@@ -1,1 +1,20 @@
-//! see interfaces
+//! Everything of smcp that touches a kernel: who the server is, the plan of its cage, the cage, what it enforced, the journal.
+//!
+//! Knows nothing of registries and terminals. `unsafe` is in the `sys.rs` of each platform alone.
+
+#![deny(unsafe_code)]
+
+pub mod config;
+mod identity;
+pub mod journal;
+mod plan;
+mod report;
+
+#[cfg(target_os = "linux")]
+mod linux;
+
+pub use identity::{Caller, Identity, Mapping, UserFlag};
+#[cfg(target_os = "linux")]
+pub use linux::*;
+pub use plan::{Exec, Mount, Plan, Rlimits, Variable, Watched, What};
+pub use report::{Layer, Report, Status};

@@ -1,0 +1,120 @@
+//! A plan as `config.json` of the OCI runtime specification 1.2.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::plan::{Exec, Mount, Plan, What};
+use bundle::Access;
+
+/// Files of procfs that tell about the host or act on it: the list of the OCI runtimes.
+pub const MASKED_PATHS: [&str; 9] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+];
+
+/// Directories of procfs that act on the host.
+pub const READ_ONLY_PATHS: [&str; 5] =
+    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// Which parts of the plan the reader of the configuration builds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All of it: any OCI runtime.
+    Whole,
+    /// What is left once the cage process has made its namespaces, the root and the mounts on it.
+    InsideCage,
+}
+
+/// Renders the plan over an assembled root directory. Environment values stand in it only for `Scope::Whole` as
+/// `Secret` prints them; the cage's server gets them another way.
+pub fn render(plan: &Plan, root: &Path, scope: Scope) -> Value {
+    let namespaces: &[&str] = match scope {
+        Scope::Whole => &["user", "mount", "pid", "network", "ipc", "uts", "cgroup"],
+        Scope::InsideCage => &["mount", "pid"],
+    };
+    let identity = &plan.identity;
+    let mut config = json!({
+        "ociVersion": "1.2.0",
+        "process": {
+            "terminal": false,
+            "user": {"uid": identity.uid, "gid": identity.gid},
+            "args": plan.command,
+            "env": [],
+            // The server's own process changes into the working directory, where a missing one can be named.
+            "cwd": "/",
+            "capabilities": {"bounding": [], "effective": [], "inheritable": [], "permitted": [], "ambient": []},
+            "noNewPrivileges": true,
+            "rlimits": [
+                rlimit("RLIMIT_CORE", plan.rlimits.core),
+                rlimit("RLIMIT_DATA", plan.rlimits.data),
+                rlimit("RLIMIT_NOFILE", plan.rlimits.nofile),
+                rlimit("RLIMIT_NPROC", plan.rlimits.nproc),
+            ],
+        },
+        "root": {"path": root, "readonly": scope == Scope::Whole},
+        "mounts": plan.mounts.iter().filter_map(|mount| render_mount(mount, scope)).collect::<Vec<_>>(),
+        "linux": {
+            "namespaces": namespaces.iter().map(|name| json!({"type": name})).collect::<Vec<_>>(),
+            "rootfsPropagation": "private",
+            "maskedPaths": MASKED_PATHS,
+            "readonlyPaths": READ_ONLY_PATHS,
+        },
+    });
+    match scope {
+        Scope::Whole => {
+            config["hostname"] = json!(plan.hostname);
+            config["process"]["cwd"] = json!(plan.workdir);
+            config["process"]["env"] = plan.env.iter().map(|v| json!(format!("{}={}", v.name, v.value))).collect();
+            config["linux"]["uidMappings"] = json!([{"containerID": identity.uid, "hostID": identity.uid, "size": 1}]);
+            config["linux"]["gidMappings"] = json!([{"containerID": identity.gid, "hostID": identity.gid, "size": 1}]);
+        }
+        Scope::InsideCage => {
+            // Absolute: a relative path makes libcgroups ask systemd, which fails hard without a bus.
+            config["linux"]["cgroupsPath"] = json!("/smcp");
+        }
+    }
+    config
+}
+
+fn rlimit(name: &str, value: u64) -> Value {
+    json!({"type": name, "soft": value, "hard": value})
+}
+
+fn render_mount(mount: &Mount, scope: Scope) -> Option<Value> {
+    let target = &mount.target;
+    let no_exec = |exec: Exec| if exec == Exec::Denied { "noexec" } else { "exec" };
+    let one = |kind: &str, options: Value| {
+        Some(json!({"destination": target, "type": kind, "source": kind, "options": options}))
+    };
+    match &mount.what {
+        What::Proc => one("proc", json!(["nosuid", "noexec", "nodev"])),
+        What::Devices => one("tmpfs", json!(["nosuid", "noexec", "strictatime", "mode=755", "size=65536"])),
+        // Without gid=5: a map of one id has no group 5, and devpts refuses it.
+        What::Terminals => one("devpts", json!(["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"])),
+        What::SharedMemory { size } => {
+            one("tmpfs", json!(["nosuid", "noexec", "nodev", "mode=1777", format!("size={size}")]))
+        }
+        What::Private { .. } | What::Granted { .. } if scope == Scope::InsideCage => None,
+        What::Private { size, mode, exec } => one(
+            "tmpfs",
+            json!(["nosuid", "nodev", no_exec(*exec), format!("mode={mode:o}"), format!("size={size}")]),
+        ),
+        What::Granted { source, access, exec } => {
+            let access = if *access == Access::Ro { "ro" } else { "rw" };
+            Some(json!({
+                "destination": target,
+                "type": "bind",
+                "source": source,
+                "options": ["rbind", "rprivate", "nosuid", "nodev", access, no_exec(*exec)],
+            }))
+        }
+    }
+}

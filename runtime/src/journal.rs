@@ -1,0 +1,340 @@
+//! The audit log: JSON Lines, one begin and one end a run, each line chained to the one before by its SHA-256.
+//!
+//! A server starts only with a [`Ticket`], and a ticket exists only once the begin entry is on disk. The head of the chain
+//! is kept in the state directory, so that lines cut off the end of the log show.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use distribution::Digest;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use ulid::Ulid;
+
+/// An open audit log.
+#[derive(Debug)]
+pub struct Journal {
+    log: PathBuf,
+    head: PathBuf,
+}
+
+/// Why the audit log cannot be used. Nothing runs then.
+#[derive(Debug, thiserror::Error)]
+#[error("the audit log {path} cannot be {what}: {why}")]
+pub struct JournalError {
+    path: PathBuf,
+    what: &'static str,
+    why: io::Error,
+}
+
+impl JournalError {
+    /// The next step for a person.
+    pub fn hint(&self) -> String {
+        "nothing runs without an audit log: free the disk or make the path writable, or name another file by MCP_AUDIT_LOG_FILE".into()
+    }
+}
+
+/// Proof that the begin entry of a run is on disk.
+#[derive(Debug)]
+pub struct Ticket {
+    run: Ulid,
+}
+
+impl Ticket {
+    /// The run's id.
+    pub fn run(&self) -> Ulid {
+        self.run
+    }
+}
+
+/// What ended, for the end entry.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Ending {
+    /// smcp's own exit code.
+    pub exit: u8,
+    /// One word: `exited`, `signal`, `timeout`, `client-closed`, `terminated`, `refused` and so on.
+    pub cause: &'static str,
+    /// The error as the user saw it, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Which step of the ladder ended the server: `stdin`, `sigterm`, `sigkill`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_by: Option<&'static str>,
+    /// Wall clock of the run in milliseconds.
+    pub duration_ms: u64,
+    /// User and system time of the server's tree in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_ms: Option<u64>,
+    /// Largest resident set of one process of the tree, bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_memory: Option<u64>,
+    /// Bytes to the server's stdin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_in: Option<u64>,
+    /// Bytes from the server's stdout.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_out: Option<u64>,
+}
+
+impl Ending {
+    /// Sets the wall clock.
+    pub fn lasted(mut self, duration: Duration) -> Self {
+        self.duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        self
+    }
+}
+
+/// The last line written.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Head {
+    seq: u64,
+    hash: Digest,
+}
+
+impl Journal {
+    /// Opens the log, making it and its directory (private to the user) where they are missing.
+    ///
+    /// # Errors
+    /// Where the log or the head file's directory cannot be written.
+    pub fn open(log: &Path, state: &Path) -> Result<Journal, JournalError> {
+        let fail = |why| JournalError { path: log.to_owned(), what: "opened", why };
+        let heads = state.join("audit");
+        for directory in log.parent().into_iter().chain([heads.as_path()]) {
+            DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(fail)?;
+        }
+        // One head a log: tests, CI jobs and users may name different ones.
+        let name = Digest::of(log.as_os_str().as_encoded_bytes());
+        let journal = Journal { log: log.to_owned(), head: heads.join(format!("{}.json", &name.hex()[..16])) };
+        journal.open_log().map_err(fail)?;
+        Ok(journal)
+    }
+
+    /// Where the log is.
+    pub fn path(&self) -> &Path {
+        &self.log
+    }
+
+    /// Writes the begin entry and waits until it is on disk.
+    ///
+    /// # Errors
+    /// Where it cannot be written: the run must not start.
+    pub fn begin(&self, run: Ulid, fields: &Map<String, Value>) -> Result<Ticket, JournalError> {
+        self.append(run, "begin", fields)?;
+        Ok(Ticket { run })
+    }
+
+    /// Writes the end entry and waits until it is on disk.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn end(&self, run: Ulid, ending: &Ending) -> Result<(), JournalError> {
+        let fields = match serde_json::to_value(ending) {
+            Ok(Value::Object(fields)) => fields,
+            other => unreachable!("an ending is an object of plain values: {other:?}"),
+        };
+        self.append(run, "end", &fields)
+    }
+
+    fn append(&self, run: Ulid, event: &str, fields: &Map<String, Value>) -> Result<(), JournalError> {
+        self.try_append(run, event, fields).map_err(|why| JournalError {
+            path: self.log.clone(),
+            what: "written",
+            why,
+        })
+    }
+
+    fn try_append(&self, run: Ulid, event: &str, fields: &Map<String, Value>) -> io::Result<()> {
+        let mut log = self.open_log()?;
+        log.lock()?;
+        let last = last_line(&mut log)?;
+        let head = self.read_head();
+        let (seq, prev) = match (&last, &head) {
+            (Some(line), head) => (
+                line_seq(&line.text).or_else(|| head.as_ref().map(|h| h.seq)).unwrap_or(0) + 1,
+                Some(Digest::of(&line.text)),
+            ),
+            // The log is gone and the head is not: going on from the head shows that lines are missing.
+            (None, Some(head)) => (head.seq + 1, Some(head.hash.clone())),
+            (None, None) => (1, None),
+        };
+        let mut entry = Map::new();
+        entry.insert("run".into(), json!(run.to_string()));
+        entry.insert("seq".into(), json!(seq));
+        entry.insert("prev".into(), json!(prev.as_ref().map(Digest::hex)));
+        entry.insert("time".into(), json!(Timestamp::now().to_string()));
+        entry.insert("event".into(), json!(event));
+        entry.extend(fields.clone());
+        let mut line = serde_json::to_vec(&entry)?;
+        let hash = Digest::of(&line);
+        line.push(b'\n');
+        // A line that a crash tore stays as it is; the next one starts on a line of its own.
+        if last.is_some_and(|last| !last.complete) {
+            line.insert(0, b'\n');
+        }
+        log.write_all(&line)?;
+        log.sync_data()?;
+        self.write_head(&Head { seq, hash })
+    }
+
+    fn open_log(&self) -> io::Result<File> {
+        OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+            .open(&self.log)
+    }
+
+    fn read_head(&self) -> Option<Head> {
+        serde_json::from_slice(&fs::read(&self.head).ok()?).ok()
+    }
+
+    fn write_head(&self, head: &Head) -> io::Result<()> {
+        let new = self.head.with_extension("new");
+        fs::write(&new, serde_json::to_vec(head)?)?;
+        fs::rename(new, &self.head)
+    }
+}
+
+/// A new run's id.
+pub fn new_run() -> Ulid {
+    Ulid::generate()
+}
+
+struct Line {
+    text: Vec<u8>,
+    complete: bool,
+}
+
+/// The last line of the log without its newline. Reads from the end, so that the log's size does not matter.
+fn last_line(log: &mut File) -> io::Result<Option<Line>> {
+    const STEP: u64 = 8192;
+    let mut start = log.seek(SeekFrom::End(0))?;
+    let mut tail: Vec<u8> = Vec::new();
+    while start > 0 {
+        let step = start.min(STEP);
+        start -= step;
+        log.seek(SeekFrom::Start(start))?;
+        let mut block = vec![0; step as usize];
+        log.read_exact(&mut block)?;
+        block.extend_from_slice(&tail);
+        tail = block;
+        let body = tail.strip_suffix(b"\n").unwrap_or(&tail);
+        if let Some(newline) = body.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(Some(Line { text: body[newline + 1..].to_vec(), complete: tail.ends_with(b"\n") }));
+        }
+    }
+    Ok((!tail.is_empty()).then(|| Line {
+        text: tail.strip_suffix(b"\n").unwrap_or(&tail).to_vec(),
+        complete: tail.ends_with(b"\n"),
+    }))
+}
+
+fn line_seq(line: &[u8]) -> Option<u64> {
+    serde_json::from_slice::<Value>(line).ok()?.get("seq")?.as_u64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn journal(dir: &Path) -> Journal {
+        Journal::open(&dir.join("log/audit.log"), &dir.join("state")).unwrap()
+    }
+
+    fn lines(journal: &Journal) -> Vec<Value> {
+        fs::read_to_string(journal.path()).unwrap().lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+    }
+
+    fn assert_chained(journal: &Journal) {
+        let text = fs::read_to_string(journal.path()).unwrap();
+        let raw: Vec<&str> = text.lines().collect();
+        for (index, entry) in lines(journal).iter().enumerate() {
+            assert_eq!(entry["seq"], index as u64 + 1);
+            let prev = index.checked_sub(1).map(|before| Digest::of(raw[before].as_bytes()).hex().to_owned());
+            assert_eq!(entry["prev"], json!(prev));
+        }
+    }
+
+    #[test]
+    fn entries_are_chained_and_private() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let journal = journal(dir.path());
+        let run = new_run();
+        let ticket = journal.begin(run, json!({"reference": "a/b"}).as_object().unwrap()).unwrap();
+        assert_eq!(ticket.run(), run);
+        journal.end(run, &Ending { exit: 3, cause: "exited", ..Ending::default() }).unwrap();
+        assert_chained(&journal);
+        assert_eq!(lines(&journal)[1]["exit"], 3);
+        assert_eq!(fs::metadata(journal.path()).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn many_writers_make_one_chain() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Arc::new(journal(dir.path()));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..5 {
+                        journal.begin(new_run(), &Map::new()).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(lines(&journal).len(), 40);
+        assert_chained(&journal);
+    }
+
+    #[test]
+    fn a_line_longer_than_one_read_is_the_last_line_still() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = journal(dir.path());
+        journal.begin(new_run(), json!({"long": "x".repeat(50_000)}).as_object().unwrap()).unwrap();
+        journal.begin(new_run(), &Map::new()).unwrap();
+        assert_chained(&journal);
+    }
+
+    #[test]
+    fn a_torn_line_stays_and_the_chain_goes_on_after_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = journal(dir.path());
+        journal.begin(new_run(), &Map::new()).unwrap();
+        OpenOptions::new().append(true).open(journal.path()).unwrap().write_all(b"{\"run\":\"01").unwrap();
+        journal.begin(new_run(), &Map::new()).unwrap();
+        let text = fs::read_to_string(journal.path()).unwrap();
+        let raw: Vec<&str> = text.lines().collect();
+        assert_eq!(raw[1], "{\"run\":\"01");
+        let last: Value = serde_json::from_str(raw[2]).unwrap();
+        assert_eq!(last["prev"], Digest::of(raw[1].as_bytes()).hex());
+        assert_eq!(last["seq"], 2);
+    }
+
+    #[test]
+    fn a_log_that_was_removed_shows_by_the_head() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = journal(dir.path());
+        journal.begin(new_run(), &Map::new()).unwrap();
+        fs::remove_file(journal.path()).unwrap();
+        journal.begin(new_run(), &Map::new()).unwrap();
+        assert_eq!(lines(&journal)[0]["seq"], 2);
+        assert!(lines(&journal)[0]["prev"].is_string());
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_written_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("log"), "a file where the directory should be").unwrap();
+        let error = Journal::open(&dir.path().join("log/audit.log"), &dir.path().join("state")).unwrap_err();
+        assert!(error.to_string().contains("cannot be opened"), "{error}");
+        std::os::unix::fs::symlink("/dev/null", dir.path().join("link")).unwrap();
+        Journal::open(&dir.path().join("link"), &dir.path().join("state")).unwrap_err();
+    }
+}

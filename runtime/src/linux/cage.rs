@@ -1,0 +1,318 @@
+//! The supervisor's side of a cage: starts the cage process, hears what it measured, starts the server, waits.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, FdFlags};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::measure::{NAMESPACES, namespace_id};
+use super::signals::Signals;
+use super::sys::{self, Children, Waited};
+use super::wire::{Event, NotExecuted, Order, Refusal};
+use crate::journal::Ticket;
+use crate::plan::Plan;
+use crate::report::Report;
+
+pub use super::sys::How;
+
+/// A cage takes some milliseconds to build. One that takes this long hangs on something of the host, such as a grant on a
+/// file system that does not answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A cage that is built and measured, with the server's process waiting in it. Dropping it ends it.
+#[derive(Debug)]
+pub struct Prepared {
+    cage: Cage,
+}
+
+impl Prepared {
+    /// What each layer enforces, as measured inside.
+    pub fn report(&self) -> &Report {
+        &self.cage.report
+    }
+
+    /// Lets the server start. The ticket is the proof that the begin entry is on disk.
+    ///
+    /// # Errors
+    /// Where the waiting process is gone.
+    pub fn start(self, _: &Ticket) -> Result<Cage, Refusal> {
+        rustix::io::write(&self.cage.lifeline, b"s").map_err(|why| Refusal::new("starting the server", why))?;
+        Ok(self.cage)
+    }
+}
+
+/// A running server. Dropping it kills the whole tree.
+#[derive(Debug)]
+pub struct Cage {
+    /// The pipe to the server's standard input; dropping it is the end of the server's input.
+    pub stdin: Option<OwnedFd>,
+    /// The pipe from the server's standard output; dropped at its end.
+    pub stdout: Option<OwnedFd>,
+    /// The pipe from the server's standard error; dropped at its end.
+    pub stderr: Option<OwnedFd>,
+    report: Report,
+    init: Init,
+    events: Events,
+    /// The only writer of the pipe that PID 1 watches: its end is the end of the cage.
+    lifeline: OwnedFd,
+}
+
+/// How a run ended, with what it used.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The server's exit code or signal; `None` where PID 1 was killed with it.
+    pub how: Option<How>,
+    /// Set where the server's program was never executed.
+    pub not_executed: Option<NotExecuted>,
+    /// User and system time of the tree.
+    pub cpu_time: Duration,
+    /// Largest resident set of one process, bytes.
+    pub peak_memory: u64,
+}
+
+impl Cage {
+    /// Readable when the cage has ended.
+    pub fn ended(&self) -> BorrowedFd<'_> {
+        self.init.pidfd.as_fd()
+    }
+
+    /// Passes a signal to the server.
+    pub fn signal(&self, signal: Signal) {
+        self.init.signal(signal);
+    }
+
+    /// Kills every process of the cage at once: PID 1's end is the end of its namespace.
+    pub fn kill(&self) {
+        self.init.signal(Signal::KILL);
+    }
+
+    /// Waits for the end of the cage and takes what is left of it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn wait(mut self) -> io::Result<Outcome> {
+        let usage = self.init.reap()?;
+        let mut outcome = Outcome {
+            how: None,
+            not_executed: None,
+            cpu_time: usage.map_or(Duration::ZERO, |ended| ended.cpu_time),
+            peak_memory: usage.map_or(0, |ended| ended.peak_memory),
+        };
+        while let Some(event) = self.events.next_written() {
+            match event {
+                Event::Ended { code: Some(code), .. } => outcome.how = Some(How::Code(code)),
+                Event::Ended { signal: Some(signal), .. } => outcome.how = Some(How::Signal(signal)),
+                Event::NotExecuted(why) => outcome.not_executed = Some(why),
+                _ => {}
+            }
+        }
+        Ok(outcome)
+    }
+}
+
+/// Builds a cage and has it measured; no server runs yet.
+///
+/// # Errors
+/// A [`Refusal`], also where `signals` brings one while the cage is built.
+pub fn prepare(plan: &Plan, signals: &Signals) -> Result<Prepared, Refusal> {
+    let step = |what: &'static str| move |why: io::Error| Refusal::new(what, why);
+    let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|why| Refusal::new("making a pipe", why));
+    let order = Order {
+        plan: plan.clone(),
+        env: plan.env.iter().map(|v| (v.name.clone(), v.value.expose().to_owned())).collect(),
+        outside: NAMESPACES.iter().filter_map(|(_, name)| Some(((*name).to_owned(), namespace_id(name)?))).collect(),
+    };
+    let order = order.seal().map_err(step("passing the plan on"))?;
+    let (stdin_inside, stdin) = pipe()?;
+    let (stdout, stdout_inside) = pipe()?;
+    let (stderr, stderr_inside) = pipe()?;
+    let (events, events_inside) = pipe()?;
+    let (lifeline_inside, lifeline) = pipe()?;
+    let passed = [&order, &events_inside, &lifeline_inside];
+    for fd in passed {
+        rustix::io::fcntl_setfd(fd, FdFlags::empty()).map_err(|why| Refusal::new("passing a descriptor on", why))?;
+    }
+    let [order_number, events_number, lifeline_number] = passed.map(|fd| fd.as_raw_fd().to_string());
+    // /proc/self/exe: the very program that runs, also when its path holds another one by now.
+    let mut process = Command::new("/proc/self/exe")
+        .args(["cage", &order_number, &events_number, &lifeline_number])
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(stdin_inside))
+        .stdout(Stdio::from(stdout_inside))
+        .stderr(Stdio::from(stderr_inside))
+        .spawn()
+        .map_err(step("starting the cage process"))?;
+    drop((order, events_inside, lifeline_inside));
+
+    let mut events = Events { pipe: events, buffer: Vec::new() };
+    let mut report = Report::default();
+    let mut init = None;
+    let built = hear(&mut events, signals, &mut report, &mut init);
+    // The cage process ends once the container's init runs or cannot run.
+    if built.is_err() {
+        let _ = process.kill();
+    }
+    let _ = process.wait();
+    let init = match (built, init) {
+        (Ok(()), Some(init)) => init,
+        (Ok(()), None) => return Err(Refusal::new("starting the container", "its init has no id")),
+        (Err(refusal), init) => {
+            drop(lifeline);
+            drop(init);
+            reap_strays();
+            return Err(refusal);
+        }
+    };
+    Ok(Prepared {
+        cage: Cage { stdin: Some(stdin), stdout: Some(stdout), stderr: Some(stderr), report, init, events, lifeline },
+    })
+}
+
+/// Listens until the cage is ready.
+fn hear(events: &mut Events, signals: &Signals, report: &mut Report, init: &mut Option<Init>) -> Result<(), Refusal> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match events.next(signals, deadline)? {
+            Some(Event::Init { pid }) => *init = Some(Init::of(pid)?),
+            Some(Event::Layer { layer, status }) => report.set(layer, status),
+            Some(Event::Ready) => break,
+            Some(Event::Refused(refusal)) => return Err(refusal),
+            Some(Event::NotExecuted(_) | Event::Ended { .. }) | None => {
+                return Err(Refusal::new("starting the container", "it ended before it was ready"));
+            }
+        }
+    }
+    // Two processes write: the word that init is there may come after init's own.
+    while init.is_none() {
+        match events.next(signals, deadline)? {
+            Some(Event::Init { pid }) => *init = Some(Init::of(pid)?),
+            Some(Event::Refused(refusal)) => return Err(refusal),
+            _ => return Err(Refusal::new("starting the container", "its init has no id")),
+        }
+    }
+    Ok(())
+}
+
+/// Children that a failed start left behind; they end because their lifeline did.
+fn reap_strays() {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < deadline {
+        match sys::wait(Children::Any, false) {
+            Ok(Waited::Ended(_)) => {}
+            Ok(Waited::Running) => std::thread::sleep(Duration::from_millis(1)),
+            Ok(Waited::Childless) | Err(_) => return,
+        }
+    }
+}
+
+/// PID 1 of the cage, a child of this process.
+#[derive(Debug)]
+struct Init {
+    pid: Pid,
+    pidfd: OwnedFd,
+    reaped: bool,
+}
+
+impl Init {
+    fn of(pid: i32) -> Result<Init, Refusal> {
+        let fail = |why: io::Error| Refusal::new("holding the container's init", why);
+        let pid = Pid::from_raw(pid).ok_or_else(|| fail(Errno::SRCH.into()))?;
+        // The id cannot have gone to another process: it is our child and nobody else waits for it.
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|why| fail(why.into()))?;
+        Ok(Init { pid, pidfd, reaped: false })
+    }
+
+    fn signal(&self, signal: Signal) {
+        let _ = pidfd_send_signal(&self.pidfd, signal);
+    }
+
+    fn reap(&mut self) -> io::Result<Option<sys::Ended>> {
+        if self.reaped {
+            return Ok(None);
+        }
+        let waited = sys::wait(Children::One(self.pid), true)?;
+        self.reaped = true;
+        // libcontainer's intermediate process is a child of ours too, long ended.
+        while let Ok(Waited::Ended(_)) = sys::wait(Children::Any, false) {}
+        Ok(match waited {
+            Waited::Ended(ended) => Some(ended),
+            Waited::Running | Waited::Childless => None,
+        })
+    }
+}
+
+impl Drop for Init {
+    fn drop(&mut self) {
+        if !self.reaped {
+            self.signal(Signal::KILL);
+            let _ = self.reap();
+        }
+    }
+}
+
+/// The read end of the event pipe.
+#[derive(Debug)]
+struct Events {
+    pipe: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+impl Events {
+    /// The next event, `None` when all writers are gone.
+    fn next(&mut self, signals: &Signals, deadline: Instant) -> Result<Option<Event>, Refusal> {
+        loop {
+            if let Some(event) = self.take_line() {
+                return event.map(Some);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let mut fds = [PollFd::new(&self.pipe, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+            match poll(&mut fds, Some(&timeout)) {
+                Ok(0) => return Err(Refusal::new("starting the container", format!("it took longer than {PATIENCE:?}"))),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(why) => return Err(Refusal::new("waiting for the container", why)),
+            }
+            if !fds[1].revents().is_empty() {
+                return Err(Refusal::new("starting the container", "a signal asked smcp to end"));
+            }
+            if !fds[0].revents().is_empty() && !self.fill()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The next event that has been written already; for when all writers are gone.
+    fn next_written(&mut self) -> Option<Event> {
+        loop {
+            match self.take_line() {
+                Some(Ok(event)) => return Some(event),
+                Some(Err(_)) => {}
+                None => {
+                    if !self.fill().unwrap_or(false) {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    fn fill(&mut self) -> Result<bool, Refusal> {
+        let mut block = [0_u8; 4096];
+        let n = rustix::io::retry_on_intr(|| rustix::io::read(&self.pipe, &mut block))
+            .map_err(|why| Refusal::new("hearing from the container", why))?;
+        self.buffer.extend_from_slice(&block[..n]);
+        Ok(n > 0)
+    }
+
+    fn take_line(&mut self) -> Option<Result<Event, Refusal>> {
+        let newline = self.buffer.iter().position(|byte| *byte == b'\n')?;
+        let line: Vec<u8> = self.buffer.drain(..=newline).collect();
+        Some(serde_json::from_slice(&line).map_err(|why| Refusal::new("hearing from the container", why)))
+    }
+}

@@ -1,0 +1,147 @@
+//! The cage process leaves the host's namespaces.
+//!
+//! libcontainer is called inside them: unprivileged on cgroup v1 or hybrid it cannot start anything outside.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::mount::{MountFlags, MountPropagationFlags};
+use rustix::process::{DumpableBehavior, Gid, Pid, Signal, Uid};
+use rustix::thread::UnshareFlags;
+
+use super::sources::Sources;
+use super::sys::{self, Fork};
+use super::wire::Refusal;
+use crate::identity::{Identity, Mapping};
+use crate::plan::Plan;
+
+/// Enters user, mount, network, IPC, UTS and cgroup namespaces as the plan's user, with the plan's sources open.
+///
+/// # Errors
+/// A [`Refusal`] that names the step and, where one is known, the setting that would allow it.
+pub fn enter(plan: &Plan) -> Result<Sources, Refusal> {
+    let identity = &plan.identity;
+    die_with_parent()?;
+    // Root opens the sources while it still may: the unprivileged user it becomes cannot reach them by path, and only
+    // root may shift the owners of a mount. An ordinary user may clone mounts only in a mount namespace of its own.
+    let early = match identity.mapping {
+        Mapping::Unprivileged => {
+            let sources = Sources::open(plan)?;
+            become_user(identity).map_err(|why| Refusal::new(format!("becoming uid {}", identity.uid), why))?;
+            die_with_parent()?;
+            Some(sources)
+        }
+        Mapping::Caller | Mapping::Root => None,
+    };
+    sys::unshare(
+        UnshareFlags::NEWUSER
+            | UnshareFlags::NEWNS
+            | UnshareFlags::NEWNET
+            | UnshareFlags::NEWIPC
+            | UnshareFlags::NEWUTS
+            | UnshareFlags::NEWCGROUP,
+    )
+    .map_err(|why| user_namespaces_denied("unshare", &why))?;
+    map_ids(identity).map_err(|why| user_namespaces_denied("writing the id map", &why))?;
+    // Nothing mounted here may show outside, and nothing mounted outside may arrive here.
+    rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
+        .map_err(|why| Refusal::new("making the mounts private", why))?;
+    let sources = match early {
+        Some(sources) => sources,
+        None => Sources::open(plan)?,
+    };
+    mount_cgroup().map_err(|why| Refusal::new("mounting cgroup2", why))?;
+    sys::loopback_up().map_err(|why| Refusal::new("setting the loopback interface up", why))?;
+    rustix::system::sethostname(plan.hostname.as_bytes()).map_err(|why| Refusal::new("setting the host name", why))?;
+    Ok(sources)
+}
+
+/// SIGKILL when the supervisor ends. The kernel clears this at every change of credentials, prctl(2).
+fn die_with_parent() -> Result<(), Refusal> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|why| Refusal::new("binding the cage to its supervisor", why))
+}
+
+fn become_user(identity: &Identity) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
+    rustix::thread::set_thread_groups(&[])?;
+    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+    // A change of uid makes the process non-dumpable, and its /proc/self/uid_map then belongs to root.
+    Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?)
+}
+
+/// The user's own ids mapped to themselves: the only map that needs no privilege, user_namespaces(7).
+fn map_ids(identity: &Identity) -> io::Result<()> {
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("{0} {0} 1", identity.uid))?;
+    fs::write("/proc/self/gid_map", format!("{0} {0} 1", identity.gid))
+}
+
+/// libcontainer looks for cgroups at `/sys/fs/cgroup` and works with cgroup2 alone there. This mount belongs to the new
+/// cgroup namespace and is seen by the cage process only.
+fn mount_cgroup() -> io::Result<()> {
+    const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    match rustix::mount::mount("cgroup2", "/sys/fs/cgroup", "cgroup2", flags, None) {
+        // The one that is there already is the same hierarchy.
+        Err(rustix::io::Errno::BUSY)
+            if rustix::fs::statfs("/sys/fs/cgroup").is_ok_and(|fs| fs.f_type as i64 == CGROUP2_SUPER_MAGIC) =>
+        {
+            Ok(())
+        }
+        other => Ok(other?),
+    }
+}
+
+fn user_namespaces_denied(what: &str, why: &io::Error) -> Refusal {
+    let refusal = Refusal::new(format!("user namespaces ({what})"), why);
+    let setting = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+    if setting("/proc/sys/user/max_user_namespaces").as_deref() == Some("0") {
+        refusal.hint("allow them: sysctl user.max_user_namespaces=15000")
+    } else if setting("/proc/sys/kernel/unprivileged_userns_clone").as_deref() == Some("0") {
+        refusal.hint("allow them: sysctl kernel.unprivileged_userns_clone=1")
+    } else if setting("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").as_deref() == Some("1") {
+        refusal.hint("AppArmor restricts them here: give smcp a profile with the rule `userns,`, or set sysctl kernel.apparmor_restrict_unprivileged_userns=0")
+    } else {
+        refusal.hint("smcp needs unprivileged user namespaces; `smcp doctor` tells what this machine allows")
+    }
+}
+
+/// A user namespace that maps one owner on disk to the server's ids, for an idmapped mount. Needs root.
+///
+/// # Errors
+/// The kernel's.
+pub fn shift(owner: (u32, u32), identity: &Identity) -> io::Result<OwnedFd> {
+    let (wait, go) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let (ready, done) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let child = match sys::fork()? {
+        Fork::Child => {
+            drop((go, ready));
+            let unshared = sys::unshare(UnshareFlags::NEWUSER).is_ok();
+            let _ = rustix::io::write(&done, &[u8::from(unshared)]);
+            // Lives until the parent has opened the namespace and closed its end.
+            let _ = rustix::io::read(&wait, &mut [0_u8]);
+            sys::exit_now(0)
+        }
+        Fork::Parent(child) => child,
+    };
+    drop((wait, done));
+    let namespace = open_mapped(child, &ready, owner, identity);
+    drop(go);
+    sys::wait(sys::Children::One(child), true)?;
+    namespace
+}
+
+fn open_mapped(child: Pid, ready: &OwnedFd, owner: (u32, u32), identity: &Identity) -> io::Result<OwnedFd> {
+    let mut unshared = [0_u8];
+    rustix::io::read(ready, &mut unshared)?;
+    if unshared != [1] {
+        return Err(io::Error::other("no user namespace could be made"));
+    }
+    let proc = format!("/proc/{}", child.as_raw_nonzero());
+    fs::write(format!("{proc}/uid_map"), format!("{} {} 1", owner.0, identity.uid))?;
+    fs::write(format!("{proc}/gid_map"), format!("{} {} 1", owner.1, identity.gid))?;
+    Ok(fs::File::open(format!("{proc}/ns/user"))?.into())
+}

@@ -1,0 +1,112 @@
+//! PID 1 of the cage: reaps, passes signals on, carries the server's exit status, dies with the supervisor.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+
+use libcontainer::oci_spec::runtime::Spec;
+use libcontainer::workload::{Executor, ExecutorError, ExecutorSetEnvsError, ExecutorValidationError};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{DumpableBehavior, Pid, Signal};
+
+use super::server;
+use super::sys::{self, Children, Fork, How, SignalDescriptor, SignalSet, Waited};
+use super::wire::{Event, Order, Refusal, Reporter};
+
+/// Exit code of PID 1 when its supervisor is gone: nobody is left to read it.
+const ORPHANED: i32 = 125;
+
+/// What libcontainer runs in the container's init process in place of exec.
+#[derive(Clone)]
+pub struct Init {
+    order: Rc<Order>,
+    events: Rc<OwnedFd>,
+    lifeline: Rc<OwnedFd>,
+}
+
+impl Init {
+    /// Takes what PID 1 needs over the fork.
+    ///
+    /// # Errors
+    /// The kernel's, where a descriptor cannot be copied.
+    pub fn new(order: Rc<Order>, events: &OwnedFd, lifeline: OwnedFd) -> io::Result<Init> {
+        Ok(Init { order, events: Rc::new(events.try_clone()?), lifeline: Rc::new(lifeline) })
+    }
+
+    fn run(&self) -> Result<Pid, Refusal> {
+        let step = |what: &'static str| move |why: io::Error| Refusal::new(what, why);
+        let _ = rustix::thread::set_name(c"smcp-init");
+        // Set after the last change of credentials, which clears it; the lifeline covers the time before.
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+            .map_err(|why| step("binding PID 1 to its supervisor")(why.into()))?;
+        // The server, which has the same uid, may not look into PID 1.
+        rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+            .map_err(|why| step("closing PID 1 to its children")(why.into()))?;
+        sys::default_signals();
+        // Blocked signals reach PID 1 through its descriptor; without that the kernel drops those that have no handler.
+        SignalSet::all().block_only();
+        match sys::fork_unchecked().map_err(step("forking the server's process"))? {
+            Fork::Child => server::start(&self.order, &self.events, &self.lifeline),
+            Fork::Parent(server) => Ok(server),
+        }
+    }
+}
+
+impl Executor for Init {
+    fn validate(&self, _: &Spec) -> Result<(), ExecutorValidationError> {
+        Ok(())
+    }
+
+    /// PID 1 has no environment to set: the server's is given to exec.
+    fn setup_envs(&self, _: HashMap<String, String>) -> Result<(), ExecutorSetEnvsError> {
+        Ok(())
+    }
+
+    fn exec(&self, _: &Spec) -> Result<(), ExecutorError> {
+        let events = Reporter(self.events.as_fd());
+        let signals = SignalSet::all().descriptor().map_err(|why| Refusal::new("reading signals", why));
+        match signals.and_then(|signals| Ok((self.run()?, signals))) {
+            Ok((server, signals)) => {
+                sys::close_stdio();
+                keep(server, &signals, &self.lifeline, &events)
+            }
+            Err(refusal) => {
+                events.send(&Event::Refused(refusal));
+                sys::exit_now(ORPHANED)
+            }
+        }
+    }
+}
+
+/// Lives as long as the server and the supervisor do. The kernel kills everything else in the PID namespace when this ends.
+fn keep(server: Pid, signals: &SignalDescriptor, lifeline: &OwnedFd, events: &Reporter<impl AsFd>) -> ! {
+    loop {
+        let mut fds = [PollFd::new(signals, PollFlags::IN), PollFd::new(lifeline, PollFlags::empty())];
+        let _ = poll(&mut fds, None);
+        if !fds[1].revents().is_empty() {
+            sys::exit_now(ORPHANED);
+        }
+        while let Some(signal) = signals.next() {
+            if signal == Signal::CHILD.as_raw() {
+                reap(server, events);
+            } else {
+                sys::kill(server, signal);
+            }
+        }
+    }
+}
+
+
+fn reap(server: Pid, events: &Reporter<impl AsFd>) {
+    while let Ok(Waited::Ended(ended)) = sys::wait(Children::Any, false) {
+        if ended.pid == server {
+            let (code, signal, exit) = match ended.how {
+                How::Code(code) => (Some(code), None, code),
+                How::Signal(signal) => (None, Some(signal), 128 + signal),
+            };
+            events.send(&Event::Ended { code, signal });
+            sys::exit_now(exit);
+        }
+    }
+}

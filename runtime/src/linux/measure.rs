@@ -1,0 +1,120 @@
+//! What the cage enforces, tried from inside by the process that becomes the server.
+
+use std::fs;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::Resource;
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+use super::wire::Order;
+use crate::plan::Plan;
+use crate::report::{Layer, Status};
+
+/// Measures every layer. `ours` are the descriptors that close on exec.
+pub fn all(order: &Order, ours: &[BorrowedFd<'_>]) -> Vec<(Layer, Status)> {
+    let mut report: Vec<(Layer, Status)> = NAMESPACES.map(|(layer, name)| (layer, namespace(order, name))).into();
+    report.extend([
+        (Layer::ReadOnlyRoot, read_only_root()),
+        (Layer::Capabilities, capabilities()),
+        (Layer::NoNewPrivileges, no_new_privileges()),
+        (Layer::ResourceLimits, resource_limits(&order.plan)),
+        (Layer::Descriptors, descriptors(ours)),
+    ]);
+    report.extend(Layer::NOT_YET.map(|layer| (layer, Status::Absent("not yet".into()))));
+    report
+}
+
+/// The namespaces by their names in `/proc/self/ns`.
+pub const NAMESPACES: [(Layer, &str); 7] = [
+    (Layer::UserNamespace, "user"),
+    (Layer::MountNamespace, "mnt"),
+    (Layer::PidNamespace, "pid"),
+    (Layer::NetworkNamespace, "net"),
+    (Layer::IpcNamespace, "ipc"),
+    (Layer::UtsNamespace, "uts"),
+    (Layer::CgroupNamespace, "cgroup"),
+];
+
+/// The inode number of one of this process's namespaces, namespaces(7).
+pub fn namespace_id(name: &str) -> Option<u64> {
+    // The link reads `name:[number]`.
+    let link = fs::read_link(format!("/proc/self/ns/{name}")).ok()?;
+    link.to_str()?.split_once(":[")?.1.strip_suffix(']')?.parse().ok()
+}
+
+fn namespace(order: &Order, name: &str) -> Status {
+    match (order.outside.get(name), namespace_id(name)) {
+        (Some(outside), Some(inside)) if *outside != inside => Status::Full,
+        (Some(_), Some(_)) => Status::Absent("it is the host's".into()),
+        _ => Status::Absent("it cannot be read".into()),
+    }
+}
+
+fn read_only_root() -> Status {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    match rustix::fs::open("/.smcp-probe", flags, Mode::from_raw_mode(0o600)) {
+        Err(Errno::ROFS) => Status::Full,
+        Err(why) => Status::Absent(format!("a write was refused for another reason: {why}")),
+        Ok(_) => Status::Absent("a file could be made in it".into()),
+    }
+}
+
+fn capabilities() -> Status {
+    match rustix::thread::capabilities(None) {
+        Ok(CapabilitySets { effective, permitted, inheritable })
+            if (effective | permitted | inheritable).is_empty() => {}
+        Ok(sets) => return Status::Absent(format!("some are left: {:?}", sets.permitted)),
+        Err(why) => return Status::Absent(format!("they cannot be read: {why}")),
+    }
+    for capability in CapabilitySet::all().iter() {
+        if rustix::thread::capability_is_in_bounding_set(capability).unwrap_or(false) {
+            return Status::Partial(format!("the bounding set holds {capability:?}"));
+        }
+        if rustix::thread::capability_is_in_ambient_set(capability).unwrap_or(false) {
+            return Status::Partial(format!("the ambient set holds {capability:?}"));
+        }
+    }
+    Status::Full
+}
+
+fn no_new_privileges() -> Status {
+    match rustix::thread::no_new_privs() {
+        Ok(true) => Status::Full,
+        Ok(false) => Status::Absent("the flag is not set".into()),
+        Err(why) => Status::Absent(why.to_string()),
+    }
+}
+
+fn resource_limits(plan: &Plan) -> Status {
+    let wanted = [
+        (Resource::Core, plan.rlimits.core, "core"),
+        (Resource::Data, plan.rlimits.data, "data"),
+        (Resource::Nofile, plan.rlimits.nofile, "nofile"),
+        (Resource::Nproc, plan.rlimits.nproc, "nproc"),
+    ];
+    for (resource, most, name) in wanted {
+        let limit = rustix::process::getrlimit(resource);
+        if limit.current.is_none_or(|n| n > most) || limit.maximum.is_none_or(|n| n > most) {
+            return Status::Partial(format!("{name} is {:?} in place of {most}", limit.maximum));
+        }
+    }
+    Status::Full
+}
+
+fn descriptors(ours: &[BorrowedFd<'_>]) -> Status {
+    // Reading the directory opens one more, which is gone when the list is looked at.
+    let Ok(entries) = fs::read_dir("/proc/self/fd") else {
+        return Status::Absent("/proc/self/fd cannot be read".into());
+    };
+    let open: Vec<i32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+    let stray = open.into_iter().find(|fd| {
+        let known = *fd < 3 || ours.iter().any(|ours| ours.as_raw_fd() == *fd);
+        !known && fs::read_link(format!("/proc/self/fd/{fd}")).is_ok()
+    });
+    match stray {
+        None => Status::Full,
+        Some(fd) => Status::Absent(format!("descriptor {fd} is open")),
+    }
+}

@@ -1,0 +1,117 @@
+//! The server's process: measures the cage from inside, waits for the word, becomes the server.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Access;
+use rustix::io::Errno;
+
+use super::sys::{self, SignalSet};
+use super::wire::{Event, NotExecuted, NotExecutedKind, Order, Reporter};
+use super::measure;
+
+/// Runs the server's program once the supervisor says so. `lifeline` delivers one byte for yes and its end for no.
+pub fn start(order: &Order, events: &OwnedFd, lifeline: &OwnedFd) -> ! {
+    let report = Reporter(events.as_fd());
+    let _ = sys::close_all_but(&[events.as_fd(), lifeline.as_fd()]);
+    for (layer, status) in measure::all(order, &[events.as_fd(), lifeline.as_fd()]) {
+        report.send(&Event::Layer { layer, status });
+    }
+    report.send(&Event::Ready);
+    if !matches!(rustix::io::read(lifeline, &mut [0_u8; 1]), Ok(1)) {
+        sys::exit_now(0);
+    }
+    sys::default_signals();
+    SignalSet::of(&[]).block_only();
+    let failure = execute(order);
+    let code = match failure.kind {
+        NotExecutedKind::NotFound => 127,
+        NotExecutedKind::NotExecutable => 126,
+    };
+    report.send(&Event::NotExecuted(failure));
+    sys::exit_now(code)
+}
+
+/// Changes into the working directory and executes the program. Returns only what went wrong.
+fn execute(order: &Order) -> NotExecuted {
+    let plan = &order.plan;
+    let program = plan.command.first().cloned().unwrap_or_default();
+    let fail = |kind, why: String| NotExecuted { program: program.clone(), kind, why };
+    if let Err(why) = rustix::process::chdir(&plan.workdir) {
+        return fail(kind_of(why), format!("the working directory {}: {}", plan.workdir.display(), text(why)));
+    }
+    let path = match find(&program, &order.env) {
+        Ok(path) => path,
+        Err(why) => return fail(NotExecutedKind::NotFound, why),
+    };
+    let string = |text: &str| CString::new(text).map_err(|_| fail(NotExecutedKind::NotExecutable, "an argument or variable holds a NUL byte".into()));
+    let strings = |texts: &mut dyn Iterator<Item = String>| texts.map(|text| string(&text)).collect::<Result<Vec<_>, _>>();
+    let arguments = strings(&mut plan.command.iter().cloned());
+    let environment = strings(&mut order.env.iter().map(|(name, value)| format!("{name}={value}")));
+    let (arguments, environment, file) = match (arguments, environment, CString::new(path.as_os_str().as_bytes())) {
+        (Ok(arguments), Ok(environment), Ok(file)) => (arguments, environment, file),
+        (Err(failure), ..) | (_, Err(failure), _) => return failure,
+        (_, _, Err(_)) => return fail(NotExecutedKind::NotExecutable, "its path holds a NUL byte".into()),
+    };
+    let why = sys::execve(&file, &arguments, &environment);
+    explain(&program, &path, &why)
+}
+
+/// The file to execute: as it stands where it holds a `/`, else the first of that name in `PATH`.
+fn find(program: &str, env: &[(String, String)]) -> Result<PathBuf, String> {
+    if program.is_empty() {
+        return Err("the package names no entry point".into());
+    }
+    if program.contains('/') {
+        return Ok(program.into());
+    }
+    let search = env.iter().find(|(name, _)| name == "PATH").map_or("", |(_, value)| value);
+    search
+        .split(':')
+        .map(|directory| Path::new(directory).join(program))
+        .find(|path| rustix::fs::access(path, Access::EXEC_OK).is_ok() && path.is_file())
+        .ok_or_else(|| format!("it is in no directory of PATH ({search}) inside the package"))
+}
+
+fn explain(program: &str, path: &Path, why: &io::Error) -> NotExecuted {
+    let fail = |kind, why| NotExecuted { program: program.into(), kind, why };
+    let shown = path.display();
+    match why.raw_os_error().map(Errno::from_raw_os_error) {
+        // The file is there: what the kernel misses is the interpreter that the file names.
+        Some(Errno::NOENT) if path.exists() => fail(
+            NotExecutedKind::NotFound,
+            match interpreter(path) {
+                Some(name) => format!("{shown} needs the interpreter {name}, which the package does not hold"),
+                None => format!("{shown} needs a dynamic loader that the package does not hold"),
+            },
+        ),
+        Some(Errno::NOENT | Errno::NOTDIR) => fail(NotExecutedKind::NotFound, format!("{shown} does not exist in the package")),
+        Some(Errno::NOEXEC) => fail(
+            NotExecutedKind::NotExecutable,
+            format!("{shown} is no program for this machine ({})", std::env::consts::ARCH),
+        ),
+        Some(Errno::ACCESS) => fail(NotExecutedKind::NotExecutable, format!("{shown} is not executable (permission denied)")),
+        _ => fail(NotExecutedKind::NotExecutable, format!("{shown}: {why}")),
+    }
+}
+
+fn interpreter(path: &Path) -> Option<String> {
+    let start = fs::read(path).ok()?;
+    let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    Some(String::from_utf8_lossy(line).trim().to_owned())
+}
+
+fn kind_of(why: Errno) -> NotExecutedKind {
+    match why {
+        Errno::NOENT | Errno::NOTDIR => NotExecutedKind::NotFound,
+        _ => NotExecutedKind::NotExecutable,
+    }
+}
+
+fn text(why: Errno) -> String {
+    io::Error::from(why).to_string()
+}

@@ -1,0 +1,357 @@
+//! The system calls that no safe crate offers. Every `unsafe` of the runtime on Linux is in this file.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::time::Duration;
+
+use rustix::process::Pid;
+use rustix::thread::UnshareFlags;
+
+/// Which side of [`fork`] this is.
+pub enum Fork {
+    /// The new process.
+    Child,
+    /// The old one, with the new one's id.
+    Parent(Pid),
+}
+
+/// Splits this process in two, fork(2).
+///
+/// # Errors
+/// The kernel's, and `EBUSY` where this process has a second thread: a child would inherit locks that nobody releases.
+pub fn fork() -> io::Result<Fork> {
+    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::Error::from_raw_os_error(libc::EBUSY));
+    }
+    fork_unchecked()
+}
+
+/// As [`fork`], where `/proc` shows another PID namespace or none and the caller is known to have one thread.
+pub fn fork_unchecked() -> io::Result<Fork> {
+    // SAFETY: the only condition on fork is that no other thread holds a lock the child needs; every caller is
+    // single-threaded (`fork` has looked, libcontainer's init process is a fresh clone of one thread).
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Fork::Child),
+        pid => Ok(Fork::Parent(Pid::from_raw(pid).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?)),
+    }
+}
+
+/// Replaces the process image, execve(2). Returns only on failure.
+pub fn execve(file: &CStr, args: &[CString], env: &[CString]) -> io::Error {
+    fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+        strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
+    }
+    let (args, env) = (pointers(args), pointers(env));
+    // SAFETY: all strings end with NUL, both arrays end with a null pointer, and all of them outlive the call.
+    unsafe { libc::execve(file.as_ptr(), args.as_ptr(), env.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Ends this process at once, without destructors or buffers of the process it was forked from, _exit(2).
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: _exit has no conditions.
+    unsafe { libc::_exit(code) }
+}
+
+/// Leaves namespaces, unshare(2).
+///
+/// # Errors
+/// The kernel's: `EPERM` and `ENOSPC` where user namespaces are forbidden.
+pub fn unshare(flags: UnshareFlags) -> io::Result<()> {
+    debug_assert!(!flags.contains(UnshareFlags::FILES));
+    // SAFETY: unsafe in rustix because of CLONE_FILES alone, which would unshare the descriptor table of one thread.
+    Ok(unsafe { rustix::thread::unshare_unsafe(flags) }?)
+}
+
+/// What [`set_mount`] turns on for a mount and all mounts beneath it, mount_setattr(2).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MountAttributes<'fd> {
+    /// `MOUNT_ATTR_RDONLY`.
+    pub read_only: bool,
+    /// `MOUNT_ATTR_NOEXEC`.
+    pub no_exec: bool,
+    /// Shift owners by the id map of this user namespace, `MOUNT_ATTR_IDMAP`.
+    pub id_map: Option<BorrowedFd<'fd>>,
+}
+
+/// Applies attributes to the mount that `mount` is open on and to all mounts beneath; always with nosuid and nodev.
+///
+/// # Errors
+/// The kernel's: `EINVAL` where a file system cannot be idmapped, `ENOSYS` before Linux 5.12.
+pub fn set_mount(mount: impl AsFd, attributes: MountAttributes<'_>) -> io::Result<()> {
+    let mut set = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+    if attributes.read_only {
+        set |= libc::MOUNT_ATTR_RDONLY;
+    }
+    if attributes.no_exec {
+        set |= libc::MOUNT_ATTR_NOEXEC;
+    }
+    if attributes.id_map.is_some() {
+        set |= libc::MOUNT_ATTR_IDMAP;
+    }
+    let argument = libc::mount_attr {
+        attr_set: set,
+        attr_clr: 0,
+        propagation: libc::MS_PRIVATE,
+        userns_fd: attributes.id_map.map_or(0, |fd| fd.as_raw_fd() as u64),
+    };
+    // SAFETY: the path is an empty NUL-terminated string, the structure is initialised and its size is passed with it.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_fd().as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
+            &raw const argument,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Sets the loopback interface of this network namespace up, netdevice(7).
+///
+/// # Errors
+/// The kernel's: `EPERM` without `CAP_NET_ADMIN` in the namespace.
+pub fn loopback_up() -> io::Result<()> {
+    let socket = rustix::net::socket_with(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // SAFETY: an all-zero ifreq is a valid value of that plain C structure.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[0] = b'l' as c_char;
+    request.ifr_name[1] = b'o' as c_char;
+    request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+    // SAFETY: SIOCSIFFLAGS reads one initialised ifreq, which lives until the call returns.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A set of signals.
+#[derive(Clone, Copy)]
+pub struct SignalSet(libc::sigset_t);
+
+impl SignalSet {
+    /// The signals named.
+    pub fn of(signals: &[c_int]) -> Self {
+        // SAFETY: sigemptyset initialises the set that it is given; sigaddset takes an initialised one.
+        unsafe {
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            for signal in signals {
+                libc::sigaddset(&raw mut set, *signal);
+            }
+            Self(set)
+        }
+    }
+
+    /// Every signal there is.
+    pub fn all() -> Self {
+        // SAFETY: sigfillset initialises the set that it is given.
+        unsafe {
+            let mut set = std::mem::zeroed();
+            libc::sigfillset(&raw mut set);
+            Self(set)
+        }
+    }
+
+    /// Makes exactly these signals wait, sigprocmask(2). Returns the set that waited before.
+    pub fn block_only(&self) -> SignalSet {
+        let mut old = SignalSet::of(&[]);
+        // SAFETY: both pointers are to initialised sets.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.0, &raw mut old.0) };
+        old
+    }
+
+    /// Makes these signals wait beside those that wait already.
+    pub fn block(&self) {
+        // SAFETY: the pointer is to an initialised set; the old one is not asked for.
+        unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const self.0, ptr::null_mut()) };
+    }
+
+    /// A descriptor from which the waiting signals are read, signalfd(2); closed on exec and non-blocking.
+    ///
+    /// # Errors
+    /// The kernel's: `EMFILE`.
+    pub fn descriptor(&self) -> io::Result<SignalDescriptor> {
+        // SAFETY: -1 asks for a new descriptor, the set is initialised.
+        let fd = unsafe { libc::signalfd(-1, &raw const self.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just made this descriptor for us, nobody else owns it.
+        Ok(SignalDescriptor(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+}
+
+/// Waiting signals as a descriptor.
+#[derive(Debug)]
+pub struct SignalDescriptor(OwnedFd);
+
+impl SignalDescriptor {
+    /// The next waiting signal's number, if one waits.
+    pub fn next(&self) -> Option<c_int> {
+        let mut buffer = [0_u8; size_of::<libc::signalfd_siginfo>()];
+        match rustix::io::read(&self.0, &mut buffer) {
+            Ok(n) if n == buffer.len() => {
+                // ssi_signo is the first member, 32 bits wide (signalfd(2)).
+                let number = u32::from_ne_bytes([buffer[0], buffer[1], buffer[2], buffer[3]]);
+                c_int::try_from(number).ok()
+            }
+            _ => None,
+        }
+    }
+}
+
+impl AsFd for SignalDescriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Gives every signal its default meaning again: dispositions that are ignored survive exec, signal(7).
+pub fn default_signals() {
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: SIG_DFL is a valid disposition for every signal; those that cannot be changed answer EINVAL.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
+/// Sends a signal to a process, kill(2). A process that is gone is no error.
+pub fn kill(pid: Pid, signal: c_int) {
+    // SAFETY: kill has no memory conditions.
+    unsafe { libc::kill(pid.as_raw_nonzero().get(), signal) };
+}
+
+/// A child that ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// Which.
+    pub pid: Pid,
+    /// Its exit code, or the signal that ended it.
+    pub how: How,
+    /// User and system time of it and all that it waited for.
+    pub cpu_time: Duration,
+    /// The largest resident set of any one of them, bytes.
+    pub peak_memory: u64,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// By exit(2) with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+/// Which children [`wait`] looks at.
+#[derive(Clone, Copy, Debug)]
+pub enum Children {
+    /// Any.
+    Any,
+    /// This one.
+    One(Pid),
+}
+
+/// What [`wait`] found.
+#[derive(Clone, Copy, Debug)]
+pub enum Waited {
+    /// This one has ended.
+    Ended(Ended),
+    /// There are some, and none has ended.
+    Running,
+    /// There are none.
+    Childless,
+}
+
+/// Takes one ended child, wait4(2); with `block`, waits for it.
+///
+/// # Errors
+/// The kernel's other than `ECHILD` and `EINTR`.
+pub fn wait(children: Children, block: bool) -> io::Result<Waited> {
+    let which = match children {
+        Children::Any => -1,
+        Children::One(pid) => pid.as_raw_nonzero().get(),
+    };
+    loop {
+        let mut status: c_int = 0;
+        // SAFETY: an all-zero rusage is a valid value of that plain C structure.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        let options = libc::__WALL | if block { 0 } else { libc::WNOHANG };
+        // SAFETY: both pointers are to values that live until the call returns.
+        let pid = unsafe { libc::wait4(which, &raw mut status, options, &raw mut usage) };
+        let Some(pid) = Pid::from_raw(pid.max(0)) else {
+            if pid == 0 {
+                return Ok(Waited::Running);
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EINTR) => continue,
+                Some(libc::ECHILD) => return Ok(Waited::Childless),
+                _ => return Err(error),
+            }
+        };
+        let how = if libc::WIFEXITED(status) {
+            How::Code(libc::WEXITSTATUS(status))
+        } else {
+            How::Signal(libc::WTERMSIG(status))
+        };
+        let time = |t: libc::timeval| Duration::new(t.tv_sec.max(0) as u64, (t.tv_usec.max(0) * 1000) as u32);
+        return Ok(Waited::Ended(Ended {
+            pid,
+            how,
+            cpu_time: time(usage.ru_utime) + time(usage.ru_stime),
+            peak_memory: usage.ru_maxrss.max(0) as u64 * 1024,
+        }));
+    }
+}
+
+/// Closes every descriptor above standard error but these, close_range(2), Linux 5.9.
+///
+/// # Errors
+/// The kernel's.
+pub fn close_all_but(keep: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut numbers: Vec<c_int> = keep.iter().map(|fd| fd.as_raw_fd()).filter(|fd| *fd > 2).collect();
+    numbers.sort_unstable();
+    let mut first = 3;
+    for stop in numbers.into_iter().chain([c_int::MAX]) {
+        if stop > first {
+            // SAFETY: no owned descriptor outside `keep` is used afterwards: the cage process calls this before it opens
+            // anything, the server's process just before exec.
+            let result = unsafe { libc::syscall(libc::SYS_close_range, first, stop - 1, 0) };
+            if result != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        first = stop.saturating_add(1);
+    }
+    Ok(())
+}
+
+/// Takes ownership of an inherited descriptor whose number came on the command line.
+///
+/// # Errors
+/// `EBADF` where it is not open.
+pub fn inherited(fd: c_int) -> io::Result<OwnedFd> {
+    // SAFETY: F_GETFD has no memory conditions and tells whether the number is open.
+    if fd < 3 || unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: the cage process was started with exactly these numbers and takes each once, before anything else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Ends the caller's hold on standard input, output and error: PID 1 must not keep the server's pipes open.
+pub fn close_stdio() {
+    for fd in 0..3 {
+        // SAFETY: PID 1 uses none of the three afterwards.
+        unsafe { libc::close(fd) };
+    }
+}

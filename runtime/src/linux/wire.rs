@@ -1,0 +1,140 @@
+//! What the supervisor and the cage process say to each other: an order through a sealed memfd, events back as lines.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Plan;
+use crate::report::{Layer, Status};
+
+/// What the cage process is told. It reads nothing else: no environment, no configuration.
+#[derive(Serialize, Deserialize)]
+pub struct Order {
+    /// The cage.
+    pub plan: Plan,
+    /// The server's environment with its values.
+    pub env: Vec<(String, String)>,
+    /// The supervisor's namespaces, to compare with: inode numbers by the names of `/proc/self/ns`.
+    pub outside: BTreeMap<String, u64>,
+}
+
+impl Order {
+    /// The order in a file that nobody can change any more and that no path leads to, memfd_create(2).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn seal(&self) -> io::Result<OwnedFd> {
+        let fd = rustix::fs::memfd_create("smcp-order", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let mut file = File::from(fd);
+        file.write_all(&serde_json::to_vec(self)?)?;
+        file.rewind()?;
+        rustix::fs::fcntl_add_seals(
+            &file,
+            SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE,
+        )?;
+        Ok(file.into())
+    }
+
+    /// Reads an order back.
+    ///
+    /// # Errors
+    /// Where the descriptor holds none.
+    pub fn read(fd: OwnedFd) -> io::Result<Order> {
+        let mut text = Vec::new();
+        File::from(fd).read_to_end(&mut text)?;
+        Ok(serde_json::from_slice(&text)?)
+    }
+}
+
+/// What the supervisor is told, one JSON value a line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// The container's init, by its id outside.
+    Init {
+        /// That id.
+        pid: i32,
+    },
+    /// A layer was measured from inside.
+    Layer {
+        /// Which.
+        layer: Layer,
+        /// What was found.
+        status: Status,
+    },
+    /// All layers are measured; the server's process waits for the word to start.
+    Ready,
+    /// The cage could not be built.
+    Refused(Refusal),
+    /// The server's program could not be executed.
+    NotExecuted(NotExecuted),
+    /// The server ended.
+    Ended {
+        /// Its exit code, unless a signal ended it.
+        code: Option<i32>,
+        /// The signal that ended it.
+        signal: Option<i32>,
+    },
+}
+
+/// A cage that cannot be had on this machine, exit code 125.
+#[derive(Clone, Debug, Serialize, Deserialize, thiserror::Error)]
+#[error("the cage cannot be built: {what}: {why}")]
+pub struct Refusal {
+    /// The step that failed.
+    pub what: String,
+    /// The kernel's word on it.
+    pub why: String,
+    /// The next step for a person.
+    pub hint: Option<String>,
+}
+
+impl Refusal {
+    /// A refusal without a hint.
+    pub fn new(what: impl Into<String>, why: impl ToString) -> Refusal {
+        Refusal { what: what.into(), why: why.to_string(), hint: None }
+    }
+
+    /// Adds the next step.
+    pub fn hint(mut self, hint: impl Into<String>) -> Refusal {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// Why exec failed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NotExecuted {
+    /// The program as the package names it.
+    pub program: String,
+    /// Which of the two exit codes it is.
+    pub kind: NotExecutedKind,
+    /// What was tried and what the kernel said.
+    pub why: String,
+}
+
+/// The two ways in which a program is not executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NotExecutedKind {
+    /// It is not there: exit code 127.
+    NotFound,
+    /// It is there and cannot be executed: exit code 126.
+    NotExecutable,
+}
+
+/// The cage's end of the event pipe. Lines are shorter than PIPE_BUF, so those of two processes do not mix, pipe(7).
+pub struct Reporter<Fd: AsFd>(pub Fd);
+
+impl<Fd: AsFd> Reporter<Fd> {
+    /// Sends an event. A supervisor that is gone is no error: the cage is about to end then.
+    pub fn send(&self, event: &Event) {
+        let mut line = serde_json::to_vec(event).unwrap_or_default();
+        line.push(b'\n');
+        let _ = rustix::io::write(&self.0, &line);
+    }
+}

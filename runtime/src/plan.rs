@@ -1,0 +1,244 @@
+//! The whole cage of one run as data: pure, complete, printable. Nothing after it reads configuration.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bundle::{Access, Grant, Limits, Secret, Subprocess, Workdir};
+use serde::{Deserialize, Serialize};
+
+use crate::identity::Identity;
+
+/// Everything that the cage needs to know to be built and to start the server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    /// Program and arguments. A program without `/` is looked up in `PATH` inside.
+    pub command: Vec<String>,
+    /// Where the server starts, absolute, inside.
+    pub workdir: PathBuf,
+    /// The server's environment. Values never leave by `Serialize`: the cage gets them beside the plan.
+    #[serde(skip_deserializing)]
+    pub env: Vec<Variable>,
+    /// Who the server is.
+    pub identity: Identity,
+    /// Host name inside.
+    pub hostname: String,
+    /// The package's unpacked layers, topmost first.
+    pub layers: Vec<PathBuf>,
+    /// Files of the skeleton, by their path inside.
+    pub files: BTreeMap<PathBuf, String>,
+    /// What is mounted on the root, in order.
+    pub mounts: Vec<Mount>,
+    /// The caps of setrlimit(2), soft and hard alike.
+    pub rlimits: Rlimits,
+    /// The limits of the run, in force by `rlimits` or watched by the supervisor.
+    pub limits: Watched,
+}
+
+/// One environment variable.
+#[derive(Clone, Debug, Serialize)]
+pub struct Variable {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: Secret,
+}
+
+/// One mount on the root.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    /// Where, absolute, inside.
+    pub target: PathBuf,
+    /// What.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// What is mounted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum What {
+    /// A tmpfs that belongs to the server and is gone after the run.
+    Private {
+        /// Its cap, bytes.
+        size: u64,
+        /// Its permission bits.
+        mode: u32,
+        /// Whether files in it can be executed.
+        exec: Exec,
+    },
+    /// A file or directory of the host.
+    Granted {
+        /// Canonical path on the host.
+        source: PathBuf,
+        /// Read-only or read-write.
+        access: Access,
+        /// Whether files in it can be executed.
+        exec: Exec,
+    },
+    /// `/proc` of the PID namespace.
+    Proc,
+    /// A tmpfs with null, zero, full, random, urandom and tty of the host.
+    Devices,
+    /// A devpts instance of its own.
+    Terminals,
+    /// POSIX shared memory, a tmpfs.
+    SharedMemory {
+        /// Its cap, bytes.
+        size: u64,
+    },
+}
+
+/// Whether files on a mount can be executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exec {
+    /// They can: subprocesses are granted.
+    Allowed,
+    /// They cannot: `noexec`.
+    Denied,
+}
+
+/// Limits in plain units, for the wire, `--dry-run` and the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Watched {
+    /// Memory of the cage, bytes.
+    pub memory: u64,
+    /// CPU rate, thousandths of one CPU.
+    pub cpu_millis: u32,
+    /// CPU time of the tree, seconds.
+    pub cpu_time_seconds: u64,
+    /// Processes and threads.
+    pub pids: u32,
+    /// Open descriptors of one process.
+    pub fds: u32,
+    /// Wall clock, seconds.
+    pub timeout_seconds: u64,
+}
+
+impl Watched {
+    /// Wall clock of the run.
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout_seconds)
+    }
+}
+
+impl From<&Limits> for Watched {
+    fn from(limits: &Limits) -> Watched {
+        // Whole seconds, rounded up: no limit becomes none.
+        let seconds = |time: Duration| time.as_secs() + u64::from(time.subsec_nanos() > 0);
+        Watched {
+            memory: limits.memory,
+            cpu_millis: limits.cpu,
+            cpu_time_seconds: seconds(limits.cpu_time),
+            pids: limits.pids,
+            fds: limits.fds,
+            timeout_seconds: seconds(limits.timeout),
+        }
+    }
+}
+
+/// Caps by setrlimit(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rlimits {
+    /// Bytes of a core file.
+    pub core: u64,
+    /// Bytes of heap and private mappings of one process.
+    pub data: u64,
+    /// Open descriptors of one process.
+    pub nofile: u64,
+    /// Threads of all processes of the cage.
+    pub nproc: u64,
+}
+
+impl Plan {
+    /// Draws up the cage for a grant over unpacked `layers` (topmost first).
+    pub fn new(grant: &Grant, layers: Vec<PathBuf>, identity: Identity) -> Plan {
+        let exec = match grant.subprocess {
+            Subprocess::Denied => Exec::Denied,
+            Subprocess::AllowedPaths(_) | Subprocess::AllowedAny => Exec::Allowed,
+        };
+        Plan {
+            command: grant.command.clone(),
+            workdir: grant.workdir.path(&identity.home).to_owned(),
+            env: grant
+                .env
+                .iter()
+                .map(|(name, value)| Variable { name: name.clone(), value: value.clone() })
+                .collect(),
+            hostname: "smcp".into(),
+            layers,
+            files: skeleton_files(&identity),
+            mounts: mounts(grant, &identity, exec),
+            rlimits: rlimits(&grant.limits),
+            limits: Watched::from(&grant.limits),
+            identity,
+        }
+    }
+
+    /// The plan of a cage without package or server, whose layers are measured by `doctor`; `layer` and `grant` are
+    /// directories to try the overlay and a grant's mount with.
+    pub fn probe(identity: Identity, layer: &Path, grant: &Path) -> Plan {
+        let nothing = Grant {
+            command: Vec::new(),
+            workdir: Workdir::Home,
+            mounts: vec![bundle::Mount { source: grant.into(), target: "/smcp-grant".into(), access: Access::Rw }],
+            env: Vec::new(),
+            subprocess: Subprocess::Denied,
+            limits: Limits::default(),
+            withheld: Vec::new(),
+        };
+        Plan::new(&nothing, vec![layer.into()], identity)
+    }
+}
+
+fn mounts(grant: &Grant, identity: &Identity, exec: Exec) -> Vec<Mount> {
+    // Half of the memory limit for each tmpfs: full ones must not eat the whole of it.
+    let size = grant.limits.memory / 2;
+    let mount = |target: &str, what| Mount { target: target.into(), what };
+    let mut mounts = vec![
+        mount("/proc", What::Proc),
+        mount("/dev", What::Devices),
+        mount("/dev/pts", What::Terminals),
+        mount("/dev/shm", What::SharedMemory { size: size / 2 }),
+        mount("/tmp", What::Private { size, mode: 0o1777, exec }),
+        Mount { target: identity.home.clone(), what: What::Private { size, mode: 0o700, exec } },
+    ];
+    // A grant's mounts stand in the order in which a parent comes before what lies in it.
+    mounts.extend(grant.mounts.iter().map(|m| Mount {
+        target: m.target.clone(),
+        what: What::Granted {
+            source: m.source.clone(),
+            access: m.access,
+            exec: if m.access == Access::Ro { Exec::Allowed } else { exec },
+        },
+    }));
+    mounts
+}
+
+fn rlimits(limits: &Limits) -> Rlimits {
+    const LEAST_DATA: u64 = 128 << 20;
+    Rlimits {
+        core: 0,
+        data: (limits.memory + limits.memory / 4).max(LEAST_DATA),
+        nofile: limits.fds.into(),
+        nproc: limits.pids.into(),
+    }
+}
+
+fn skeleton_files(identity: &Identity) -> BTreeMap<PathBuf, String> {
+    let Identity { uid, gid, user, home, .. } = identity;
+    let home = home.display();
+    let root = if *uid == 0 { String::new() } else { "root:x:0:0:root:/root:/usr/sbin/nologin\n".into() };
+    let root_group = if *gid == 0 { "" } else { "root:x:0:\n" };
+    let file = |path: &str, text: String| (Path::new("/etc").join(path), text);
+    BTreeMap::from([
+        file("passwd", format!("{root}{user}:x:{uid}:{gid}::{home}:/bin/sh\nnobody:x:65534:65534::/:/usr/sbin/nologin\n")),
+        file("group", format!("{root_group}{user}:x:{gid}:\nnogroup:x:65534:\n")),
+        file("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n".into()),
+        file("hosts", "127.0.0.1 localhost smcp\n::1 localhost smcp\n".into()),
+        file("resolv.conf", "# no network is granted\n".into()),
+        file("hostname", "smcp\n".into()),
+    ])
+}

@@ -1,0 +1,179 @@
+//! What was enforced, as data: the same words in `doctor`, the audit log and the tests.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// What each layer of a cage did, as measured from inside just before the server was started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Report(BTreeMap<Layer, Status>);
+
+impl Report {
+    /// Records what a layer did.
+    pub fn set(&mut self, layer: Layer, status: Status) {
+        self.0.insert(layer, status);
+    }
+
+    /// What a layer did, `None` where nothing was measured.
+    pub fn status(&self, layer: Layer) -> Option<&Status> {
+        self.0.get(&layer)
+    }
+
+    /// All layers in a fixed order.
+    pub fn iter(&self) -> impl Iterator<Item = (Layer, &Status)> {
+        self.0.iter().map(|(layer, status)| (*layer, status))
+    }
+}
+
+/// One barrier of the cage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layer {
+    /// user_namespaces(7): the server's uid has no rights over the host's.
+    UserNamespace,
+    /// mount_namespaces(7): the host's files are not mounted.
+    MountNamespace,
+    /// pid_namespaces(7): the host's processes have no id.
+    PidNamespace,
+    /// network_namespaces(7): loopback alone, of its own.
+    NetworkNamespace,
+    /// ipc_namespaces(7): no System V objects or message queues of the host.
+    IpcNamespace,
+    /// uts_namespaces(7): a host name of its own.
+    UtsNamespace,
+    /// cgroup_namespaces(7): the host's cgroup paths do not show.
+    CgroupNamespace,
+    /// The root file system cannot be written.
+    ReadOnlyRoot,
+    /// capabilities(7): every set is empty.
+    Capabilities,
+    /// `PR_SET_NO_NEW_PRIVS`: set-user-id programs gain nothing.
+    NoNewPrivileges,
+    /// setrlimit(2): descriptors, processes, core files, data segment.
+    ResourceLimits,
+    /// Descriptors 0, 1 and 2 alone are open.
+    Descriptors,
+    /// landlock(7).
+    Landlock,
+    /// seccomp(2).
+    Seccomp,
+    /// cgroups(7): memory, processes and CPU of the whole tree.
+    Cgroup,
+    /// The supervisor's own watch over memory and CPU time of the tree.
+    Guard,
+}
+
+impl Layer {
+    /// Every layer, in the order of [`Report::iter`].
+    pub const ALL: [Layer; 16] = [
+        Layer::UserNamespace,
+        Layer::MountNamespace,
+        Layer::PidNamespace,
+        Layer::NetworkNamespace,
+        Layer::IpcNamespace,
+        Layer::UtsNamespace,
+        Layer::CgroupNamespace,
+        Layer::ReadOnlyRoot,
+        Layer::Capabilities,
+        Layer::NoNewPrivileges,
+        Layer::ResourceLimits,
+        Layer::Descriptors,
+        Layer::Landlock,
+        Layer::Seccomp,
+        Layer::Cgroup,
+        Layer::Guard,
+    ];
+
+    /// The layers that this version of smcp does not have yet.
+    pub const NOT_YET: [Layer; 4] = [Layer::Landlock, Layer::Seccomp, Layer::Cgroup, Layer::Guard];
+
+    /// The name as it stands in the audit log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Layer::UserNamespace => "user-namespace",
+            Layer::MountNamespace => "mount-namespace",
+            Layer::PidNamespace => "pid-namespace",
+            Layer::NetworkNamespace => "network-namespace",
+            Layer::IpcNamespace => "ipc-namespace",
+            Layer::UtsNamespace => "uts-namespace",
+            Layer::CgroupNamespace => "cgroup-namespace",
+            Layer::ReadOnlyRoot => "read-only-root",
+            Layer::Capabilities => "capabilities",
+            Layer::NoNewPrivileges => "no-new-privileges",
+            Layer::ResourceLimits => "resource-limits",
+            Layer::Descriptors => "descriptors",
+            Layer::Landlock => "landlock",
+            Layer::Seccomp => "seccomp",
+            Layer::Cgroup => "cgroup",
+            Layer::Guard => "guard",
+        }
+    }
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// How much of a layer is in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// All of it.
+    Full,
+    /// Some of it, and what is missing.
+    Partial(String),
+    /// None of it, and why.
+    Absent(String),
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Status::Full => f.write_str("full"),
+            Status::Partial(why) => write!(f, "partial: {why}"),
+            Status::Absent(why) => write!(f, "absent: {why}"),
+        }
+    }
+}
+
+impl Serialize for Status {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Status {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        match text.split_once(": ") {
+            None if text == "full" => Ok(Status::Full),
+            Some(("partial", why)) => Ok(Status::Partial(why.into())),
+            Some(("absent", why)) => Ok(Status::Absent(why.into())),
+            _ => Err(serde::de::Error::custom(format!("{text:?} is no status"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_the_same_both_ways() {
+        for status in [Status::Full, Status::Partial("a: b".into()), Status::Absent("not yet".into())] {
+            let text = serde_json::to_string(&status).unwrap();
+            assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), status);
+        }
+        assert!(serde_json::from_str::<Status>("\"on\"").is_err());
+    }
+
+    #[test]
+    fn every_layer_has_the_name_that_it_is_written_by() {
+        for layer in Layer::ALL {
+            assert_eq!(serde_json::to_value(layer).unwrap(), layer.name());
+        }
+    }
+}
