@@ -1,1 +1,88 @@
-//! see interfaces
+//! The `smcp` command: its command line, configuration, relay and what it says.
+//!
+//! Decides nothing itself: names and blobs are `distribution`'s, grants `bundle`'s, the cage `runtime`'s.
+
+#![forbid(unsafe_code)]
+
+pub mod cli;
+mod doctor;
+pub mod exit;
+mod info;
+mod record;
+mod relay;
+mod run;
+pub mod settings;
+mod show;
+mod store;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use exit::Failure;
+use settings::Settings;
+
+/// Does what the command line says.
+pub fn main() -> ExitCode {
+    // The cage process is on the way of every start and takes nothing but three descriptor numbers.
+    let arguments: Vec<_> = std::env::args_os().collect();
+    if arguments.get(1).is_some_and(|command| command == "cage") {
+        return ExitCode::from(cage(&arguments[2..]));
+    }
+    let cli = match Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli,
+        Err(error) => return ExitCode::from(run::usage(&arguments, &error)),
+    };
+    if cli.quiet {
+        show::be_quiet();
+    }
+    let settings = Settings::read(cli.config.as_deref());
+    let level = match (&settings, cli.verbose, cli.quiet) {
+        (_, true, _) => "debug".to_owned(),
+        (_, _, true) => "error".to_owned(),
+        (Ok(settings), ..) => settings.log_level.clone(),
+        (Err(_), ..) => Settings::defaults().log_level,
+    };
+    ExitCode::from(match log(&level) {
+        Ok(()) => dispatch(&cli.command, settings),
+        Err(failure) => dispatch(&cli.command, Err(failure)),
+    })
+}
+
+fn dispatch(command: &Command, settings: Result<Settings, Failure>) -> u8 {
+    if let Command::Run(typed) = command {
+        return run::run(typed, settings);
+    }
+    let done = settings.and_then(|settings| match command {
+        Command::Run(_) => unreachable!("handled above"),
+        Command::Pull { references, registry } => store::pull(references, registry.as_deref(), &settings),
+        Command::Push { reference, target } => store::push(reference, target.as_deref(), &settings),
+        Command::Build(typed) => store::build(typed, &settings),
+        Command::Info { reference, json } => info::info(reference, *json, &settings),
+        Command::Cache { command } => store::cache(command, &settings),
+        Command::Doctor { json } => doctor::doctor(*json, &settings),
+    });
+    match done {
+        Ok(()) => exit::OK,
+        Err(failure) => failure.print(),
+    }
+}
+
+fn cage(arguments: &[std::ffi::OsString]) -> u8 {
+    let numbers: Vec<i32> = arguments.iter().filter_map(|text| text.to_str()?.parse().ok()).collect();
+    match numbers.as_slice() {
+        &[order, events, lifeline] => runtime::cage_main(runtime::Inherited { order, events, lifeline }),
+        _ => Failure::new(exit::USAGE, "`smcp cage` is started by `smcp run` alone").print(),
+    }
+}
+
+/// Sends what the crates log to stderr.
+fn log(level: &str) -> Result<(), Failure> {
+    let filter = tracing_subscriber::EnvFilter::builder().parse(level).map_err(|why| {
+        Failure::new(exit::CONFIGURATION, format!("log_level {level:?}: {why}"))
+            .hint("one of error, warn, info, debug, trace")
+    })?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    Ok(())
+}

@@ -1,1 +1,9 @@
-fn main() {}
+//! The `smcp` command.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    smcp::main()
+}

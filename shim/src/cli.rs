@@ -1,0 +1,189 @@
+//! What a person types: the one table of commands and flags.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Run MCP servers without blindly trusting them.
+#[derive(Debug, Parser)]
+#[command(name = "smcp", version, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Read this configuration file in place of ~/.smcp/config.yaml
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Say more on stderr
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
+    /// Say nothing but errors on stderr
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a server in its cage; everything after REF goes to the server
+    Run(Box<Run>),
+    /// Fetch packages and unpack them, for offline use and CI
+    Pull {
+        /// Packages
+        #[arg(required = true, value_name = "REF")]
+        references: Vec<String>,
+        /// Registry of names without one
+        #[arg(long, value_name = "URL")]
+        registry: Option<String>,
+    },
+    /// Publish a package from the store
+    Push {
+        /// The package, by the name it has in the store
+        #[arg(value_name = "REF")]
+        reference: String,
+        /// Publish it under this name, or to oci-layout:DIR[:TAG]
+        #[arg(value_name = "TARGET")]
+        target: Option<String>,
+    },
+    /// Make a package from npm:NAME, pypi:NAME or ./dir
+    Build(Build),
+    /// Show what a package is and what a run of it would be granted
+    Info {
+        /// The package
+        #[arg(value_name = "REF")]
+        reference: String,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// The store of fetched and built packages
+    Cache {
+        /// What to do with it.
+        #[command(subcommand)]
+        command: Cache,
+    },
+    /// Show what this machine enforces, layer by layer, as tried just now
+    Doctor {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Flags of `run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The package
+    #[arg(value_name = "REF")]
+    pub reference: String,
+    /// Arguments of the server
+    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub args: Vec<String>,
+    /// Registry of names without one
+    #[arg(long, value_name = "URL")]
+    pub registry: Option<String>,
+    /// Use no network: what is in the store must do
+    #[arg(long, conflicts_with = "refresh")]
+    pub offline: bool,
+    /// Ask the registry also where the store has a recent answer
+    #[arg(long)]
+    pub refresh: bool,
+    /// Memory of the cage, as 512M or 1Gi
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// CPU rate in thousandths of one CPU
+    #[arg(long, value_name = "MILLICORES")]
+    pub max_cpu: Option<String>,
+    /// CPU time of the whole process tree, as 5m or 1h30m
+    #[arg(long, value_name = "T")]
+    pub cpu_time: Option<String>,
+    /// Processes and threads
+    #[arg(long, value_name = "N")]
+    pub pids: Option<String>,
+    /// Open descriptors of one process
+    #[arg(long, value_name = "N")]
+    pub fds: Option<String>,
+    /// Wall clock of the run, as 5m or 1h30m
+    #[arg(long, value_name = "T")]
+    pub timeout: Option<String>,
+    /// Grant a file or directory of this machine; without a mode read-only
+    #[arg(long, value_name = "SRC[:DST][:ro|rw]")]
+    pub mount: Vec<String>,
+    /// Grant a file or directory read-only, at the same path
+    #[arg(long, value_name = "P")]
+    pub allow_read: Vec<PathBuf>,
+    /// Grant a file or directory read-write, at the same path
+    #[arg(long, value_name = "P")]
+    pub allow_write: Vec<PathBuf>,
+    /// Let the server start other programs: all, or those named by --allow-subprocess=PATH
+    #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub allow_subprocess: Vec<String>,
+    /// Set a variable, or pass on the caller's
+    #[arg(long, value_name = "K[=V]")]
+    pub env: Vec<String>,
+    /// Set the variables of a file of K=V lines
+    #[arg(long, value_name = "F")]
+    pub env_file: Vec<PathBuf>,
+    /// Grant a directory read-write and start the server there
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+    /// As root: who the server is, in place of an unprivileged uid of its own
+    #[arg(long, value_name = "UID|root")]
+    pub user: Option<String>,
+    /// Print the whole plan and start nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// With --dry-run: as JSON
+    #[arg(long, requires = "dry_run")]
+    pub json: bool,
+}
+
+/// Flags of `build`.
+#[derive(Debug, Args)]
+pub struct Build {
+    /// npm:NAME[@V], pypi:NAME[==V] or ./dir with an smcp.toml
+    #[arg(value_name = "SOURCE")]
+    pub source: String,
+    /// Name of the package: a reference, or oci-layout:DIR[:TAG]
+    #[arg(short, long, value_name = "REF")]
+    pub tag: String,
+    /// Which program of the package is the server, where it has several
+    #[arg(long, value_name = "NAME")]
+    pub bin: Option<String>,
+    /// Version of node, a range of npm such as 22
+    #[arg(long, value_name = "RANGE")]
+    pub node: Option<String>,
+    /// `host`: bring no interpreter, use the one of the machine that runs the package
+    #[arg(long, value_name = "host")]
+    pub runtime: Option<HostRuntime>,
+    /// Make the shared layers (base, node, python) again
+    #[arg(long)]
+    pub refresh: bool,
+}
+
+/// The one value of `--runtime`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum HostRuntime {
+    /// The interpreter of the machine that runs the package.
+    Host,
+}
+
+/// Commands of `cache`.
+#[derive(Debug, Subcommand)]
+pub enum Cache {
+    /// List the packages in the store
+    Ls {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove packages; what others share stays
+    Rm {
+        /// Packages
+        #[arg(value_name = "REF", required_unless_present = "all")]
+        references: Vec<String>,
+        /// All of them
+        #[arg(long, conflicts_with = "references")]
+        all: bool,
+    },
+}

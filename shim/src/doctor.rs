@@ -1,0 +1,68 @@
+//! `smcp doctor`: what this machine enforces, tried just now in a cage like every other, without a server.
+
+use std::path::Path;
+
+use distribution::Store;
+use runtime::journal::{self, Journal};
+use runtime::{Caller, Identity, Layer, Plan, Signals, UserFlag};
+use serde_json::json;
+
+use crate::exit::{self, Failure};
+use crate::settings::Settings;
+use crate::show;
+
+/// Builds a cage, has it measured from inside and shows what was found. The exit code is that which a run would have.
+///
+/// # Errors
+/// Where this machine cannot build the cage, write the audit log or open the store: as a run would fail.
+pub fn doctor(as_json: bool, settings: &Settings) -> Result<(), Failure> {
+    let journal = Journal::open(&settings.audit_log, &settings.state)?;
+    let store = Store::open(&settings.cache)?;
+    let caller = Caller::of_this_process();
+    let identity = Identity::of_caller(&caller, UserFlag::Default, journal::new_run().0);
+    let uid = identity.uid;
+    let scratch = Scratch::new(store.root())?;
+    let plan = Plan::probe(identity, &scratch.layer, &scratch.grant);
+    let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
+    let cage = runtime::prepare(&plan, &signals)?;
+    let report = cage.report();
+    if as_json {
+        show::print_json(&json!({
+            "layers": report,
+            "user": {"caller": caller.uid, "server": uid},
+            "audit_log": journal.path(),
+            "store": store.root(),
+        }));
+        return Ok(());
+    }
+    for layer in Layer::ALL {
+        match report.status(layer) {
+            Some(status) => println!("{layer:18} {status}"),
+            None => println!("{layer:18} not measured"),
+        }
+    }
+    println!("{:18} the server of caller {} is uid {uid}", "user", caller.uid);
+    println!("{:18} {} can be written", "audit log", journal.path().display());
+    println!("{:18} {} can be used", "store", store.root().display());
+    Ok(())
+}
+
+/// A directory for a layer and one for a grant, so that the overlay and the grant's mount are tried too.
+struct Scratch {
+    layer: std::path::PathBuf,
+    grant: std::path::PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Scratch {
+    fn new(store: &Path) -> Result<Scratch, Failure> {
+        let fail = |why: std::io::Error| Failure::new(exit::RESOLVE, format!("no directory can be made in {}: {why}", store.display()));
+        let dir = tempfile::tempdir_in(store.join("tmp")).map_err(fail)?;
+        let make = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::create_dir(&path).map(|()| path)
+        };
+        let (layer, grant) = (make("layer").map_err(fail)?, make("grant").map_err(fail)?);
+        Ok(Scratch { layer, grant, _dir: dir })
+    }
+}

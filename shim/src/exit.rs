@@ -1,0 +1,192 @@
+//! Exit codes, and which failure has which: decided here alone.
+
+use std::fmt;
+
+use bundle::build::BuildError;
+use bundle::{Denied, FlagError, PackageError, UnitError, UnpackError};
+use distribution::{Kind, ReferenceError};
+use runtime::journal::JournalError;
+use runtime::{NotExecuted, NotExecutedKind, Refusal};
+
+/// All is well.
+pub const OK: u8 = 0;
+/// The command line is wrong; also a missing required variable or argument.
+pub const USAGE: u8 = 2;
+/// The audit log cannot be written.
+pub const AUDIT: u8 = 118;
+/// The configuration is wrong.
+pub const CONFIGURATION: u8 = 119;
+/// Resolving, the network, the store; also a missing platform.
+pub const RESOLVE: u8 = 120;
+/// Denied by policy.
+pub const DENIED: u8 = 121;
+/// Digest, size or signature.
+pub const VERIFICATION: u8 = 122;
+/// What the package holds: its archive or its manifest.
+pub const UNPACK: u8 = 123;
+/// A limit of time.
+pub const TIMEOUT: u8 = 124;
+/// The cage cannot be enforced.
+pub const CAGE: u8 = 125;
+/// The entry point cannot be executed.
+pub const NOT_EXECUTABLE: u8 = 126;
+/// The entry point was not found.
+pub const NOT_FOUND: u8 = 127;
+/// A signal's number is added to this.
+pub const SIGNAL: u8 = 128;
+
+/// What went wrong, why, and the next step.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// smcp's exit code.
+    pub code: u8,
+    /// What and why: lower case, no full stop.
+    pub message: String,
+    /// The next step, where there is one.
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure without a hint.
+    pub fn new(code: u8, message: impl Into<String>) -> Failure {
+        Failure { code, message: message.into(), hint: None }
+    }
+
+    /// Adds the next step.
+    pub fn hint(mut self, hint: impl Into<String>) -> Failure {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The word for its kind in the audit log.
+    pub fn cause(&self) -> &'static str {
+        match self.code {
+            USAGE => "usage",
+            AUDIT => "audit",
+            CONFIGURATION => "configuration",
+            RESOLVE => "resolve",
+            DENIED => "denied",
+            VERIFICATION => "verification",
+            UNPACK => "unpack",
+            TIMEOUT => "timeout",
+            CAGE => "cage",
+            NOT_EXECUTABLE => "not-executable",
+            NOT_FOUND => "not-found",
+            _ => "failed",
+        }
+    }
+
+    /// Tells the user on stderr and gives the exit code.
+    pub fn print(&self) -> u8 {
+        eprintln!("{self}");
+        self.code
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn failure(code: u8, error: &dyn std::error::Error, hint: Option<String>) -> Failure {
+    Failure { code, message: error.to_string(), hint }
+}
+
+impl From<distribution::Error> for Failure {
+    fn from(error: distribution::Error) -> Self {
+        let code = match error.kind() {
+            Kind::Reference => USAGE,
+            Kind::Resolve | Kind::Store => RESOLVE,
+            Kind::Verification => VERIFICATION,
+        };
+        failure(code, &error, error.hint())
+    }
+}
+
+impl From<ReferenceError> for Failure {
+    fn from(error: ReferenceError) -> Self {
+        failure(USAGE, &error, error.hint().map(Into::into))
+    }
+}
+
+impl From<PackageError> for Failure {
+    fn from(error: PackageError) -> Self {
+        match error {
+            PackageError::Store(error) => error.into(),
+            PackageError::Platform { .. } => failure(RESOLVE, &error, error.hint()),
+            PackageError::Config { .. } | PackageError::LayerCount { .. } | PackageError::NoManifest | PackageError::Manifest(_) => {
+                failure(UNPACK, &error, error.hint())
+            }
+        }
+    }
+}
+
+impl From<Denied> for Failure {
+    fn from(denied: Denied) -> Self {
+        let code = if denied.is_usage() { USAGE } else { DENIED };
+        let hints: Vec<&str> = denied.reasons.iter().filter_map(|reason| reason.hint.as_deref()).collect();
+        failure(code, &denied, (!hints.is_empty()).then(|| hints.join("; ")))
+    }
+}
+
+impl From<UnpackError> for Failure {
+    fn from(error: UnpackError) -> Self {
+        match error {
+            UnpackError::Store(error) => error.into(),
+            UnpackError::DiffId { .. } => failure(VERIFICATION, &error, None),
+            UnpackError::Io { .. } | UnpackError::NoBlob(_) => failure(RESOLVE, &error, None),
+            _ => failure(UNPACK, &error, None),
+        }
+    }
+}
+
+impl From<BuildError> for Failure {
+    fn from(error: BuildError) -> Self {
+        let code = match &error {
+            BuildError::NoSource(_) | BuildError::EntryPoint { .. } | BuildError::Recipe { .. } => USAGE,
+            BuildError::Integrity { .. } => VERIFICATION,
+            _ => RESOLVE,
+        };
+        failure(code, &error, error.hint())
+    }
+}
+
+impl From<FlagError> for Failure {
+    fn from(error: FlagError) -> Self {
+        failure(USAGE, &error, None)
+    }
+}
+
+impl From<UnitError> for Failure {
+    fn from(error: UnitError) -> Self {
+        failure(USAGE, &error, error.hint())
+    }
+}
+
+impl From<JournalError> for Failure {
+    fn from(error: JournalError) -> Self {
+        failure(AUDIT, &error, Some(error.hint()))
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        failure(CAGE, &refusal, refusal.hint.clone())
+    }
+}
+
+impl From<NotExecuted> for Failure {
+    fn from(failure: NotExecuted) -> Self {
+        let (code, what) = match failure.kind {
+            NotExecutedKind::NotFound => (NOT_FOUND, "was not found"),
+            NotExecutedKind::NotExecutable => (NOT_EXECUTABLE, "cannot be executed"),
+        };
+        Failure::new(code, format!("the entry point {:?} {what}: {}", failure.program, failure.why))
+            .hint("`smcp info` shows the package's entry point; its publisher can correct it")
+    }
+}

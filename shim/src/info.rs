@@ -1,0 +1,79 @@
+//! `smcp info`: what a package is, and what a run of it without flags would be granted.
+
+use bundle::{Manifest, Package, PackageOrigin, Request, Subprocess, format_size, judge};
+use distribution::{Mode, Network, Reference, Store, fetch, resolve};
+use runtime::{Caller, Identity, UserFlag};
+use serde_json::{Value, json};
+
+use crate::exit::Failure;
+use crate::run::caller_env;
+use crate::settings::Settings;
+use crate::show;
+
+/// Shows a package; fetches it where it is not in the store.
+///
+/// # Errors
+/// Where it cannot be had or read.
+pub fn info(text: &str, as_json: bool, settings: &Settings) -> Result<(), Failure> {
+    let store = Store::open(&settings.cache)?;
+    let network = Network::new(&settings.registry, Mode::CacheFirst { refresh: settings.refresh });
+    let reference: Reference = text.parse()?;
+    let resolved = resolve(&reference, &store, &network)?;
+    let image = fetch(&resolved, &store, &network, &show::progress)?;
+    let package = Package::read(&image)?;
+    let identity = Identity::of_caller(&Caller::of_this_process(), UserFlag::Default, 0);
+    let granted = match judge(&package, &Request::default(), &settings.max, &caller_env(settings, &identity)?) {
+        Ok(grant) => json!({
+            "mounts": grant.mounts,
+            "env": grant.env.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+            "subprocess": match &grant.subprocess {
+                Subprocess::Denied => json!(false),
+                Subprocess::AllowedAny => json!(true),
+                Subprocess::AllowedPaths(paths) => json!(paths),
+            },
+            "withheld": grant.withheld,
+        }),
+        Err(denied) => json!({"refused": denied.reasons}),
+    };
+    let manifest: Value = serde_json::from_str(&package.manifest.to_label()).unwrap_or_default();
+    let description = json!({
+        "name": resolved.name,
+        "digest": package.digest,
+        "manifestDigest": package.manifest_digest,
+        "origin": match package.origin { PackageOrigin::Smcp => "smcp", PackageOrigin::PlainImage => "plain image" },
+        "level": 0,
+        "score": null,
+        "signatures": "absent: not yet",
+        "manifest": manifest,
+        "layers": package.layers.iter().map(|(layer, diff_id)| json!({
+            "digest": layer.digest, "size": layer.size, "diffId": diff_id, "unpacked": store.layer(diff_id).is_some(),
+        })).collect::<Vec<_>>(),
+        "granted": granted,
+    });
+    if as_json {
+        show::print_json(&description);
+    } else {
+        print(&package, &package.manifest, &description);
+    }
+    Ok(())
+}
+
+fn print(package: &Package, manifest: &Manifest, description: &Value) {
+    println!("package    {} {}", printable(&manifest.name), printable(&manifest.version));
+    if let Some(text) = &manifest.description {
+        println!("           {}", printable(text));
+    }
+    println!("digest     {}", package.digest);
+    println!("level      0 (nothing is certified), no score, no signature is read by this version");
+    println!("command    {}", printable(&manifest.entrypoint.args.join(" ")));
+    for (layer, _) in &package.layers {
+        println!("layer      {} ({})", layer.digest, format_size(layer.size));
+    }
+    println!("asks for   {}", description["manifest"]["permissions"]);
+    println!("granted    {}", description["granted"]);
+}
+
+/// A publisher's text without control characters: it goes to a terminal.
+fn printable(text: &str) -> String {
+    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] }).collect()
+}

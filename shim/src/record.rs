@@ -1,0 +1,86 @@
+//! What the audit log learns of a run, gathered as the story goes.
+
+use bundle::{Grant, Subprocess};
+use distribution::Resolved;
+use runtime::Report;
+use runtime::Watched;
+use runtime::journal::{Ending, Journal, JournalError, Ticket};
+use serde_json::{Map, Value, json};
+use ulid::Ulid;
+
+/// The begin entry in the making.
+#[derive(Debug)]
+pub struct Record {
+    fields: Map<String, Value>,
+    begun: bool,
+}
+
+impl Record {
+    /// A run of the reference as typed, by this process's caller.
+    pub fn new(reference: &str) -> Record {
+        let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
+        let program = parent.and_then(|pid| std::fs::read_link(format!("/proc/{pid}/exe")).ok());
+        let host = rustix::system::uname();
+        let mut record = Record { fields: Map::new(), begun: false };
+        record.set("host", json!(host.nodename().to_string_lossy()));
+        record.set("user", json!(rustix::process::getuid().as_raw()));
+        record.set("caller", json!({"pid": parent, "program": program}));
+        record.set("smcp", json!(env!("CARGO_PKG_VERSION")));
+        record.set("reference", json!(reference));
+        record
+    }
+
+    /// What the reference stands for.
+    pub fn resolved(&mut self, resolved: &Resolved) {
+        self.set("name", json!(resolved.name));
+        self.set("digest", json!(resolved.descriptor.digest));
+        self.set("manifest_digest", json!(resolved.manifest_descriptor.digest));
+        // No attestation is read yet: level 0 and unscored is what every package is.
+        self.set("level", json!(0));
+        self.set("score", Value::Null);
+        self.set("signer", Value::Null);
+        self.set("policy", json!("absent: not yet"));
+    }
+
+    /// What the run was granted. Names of variables, never values.
+    pub fn granted(&mut self, grant: &Grant) {
+        let subprocess = match &grant.subprocess {
+            Subprocess::Denied => json!(false),
+            Subprocess::AllowedAny => json!(true),
+            Subprocess::AllowedPaths(paths) => json!(paths),
+        };
+        let env: Vec<&str> = grant.env.iter().map(|(name, _)| name.as_str()).collect();
+        self.set("grants", json!({"mounts": grant.mounts, "env": env, "subprocess": subprocess}));
+        self.set("limits", json!(Watched::from(&grant.limits)));
+    }
+
+    /// What the cage enforces, as measured.
+    pub fn enforced(&mut self, report: &Report) {
+        self.set("layers", json!(report));
+    }
+
+    /// Writes the begin entry.
+    ///
+    /// # Errors
+    /// Where it cannot be written: the server must not start.
+    pub fn begin(&mut self, journal: &Journal, run: Ulid) -> Result<Ticket, JournalError> {
+        let ticket = journal.begin(run, &self.fields)?;
+        self.begun = true;
+        Ok(ticket)
+    }
+
+    /// Writes the end entry, and before it the begin entry of a run that never came to it.
+    ///
+    /// # Errors
+    /// Where one of them cannot be written.
+    pub fn close(mut self, journal: &Journal, run: Ulid, ending: &Ending) -> Result<(), JournalError> {
+        if !self.begun {
+            self.begin(journal, run)?;
+        }
+        journal.end(run, ending)
+    }
+
+    fn set(&mut self, key: &str, value: Value) {
+        self.fields.insert(key.into(), value);
+    }
+}

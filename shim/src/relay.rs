@@ -1,0 +1,417 @@
+//! The stdio relay: one thread, poll(2), bytes passed on untouched in both directions.
+//!
+//! The client's descriptors keep their flags: `O_NONBLOCK` belongs to the open file and would leak to the client.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use runtime::journal::Ending;
+use runtime::{Cage, How, Outcome, Signals, Watched};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+use rustix::net::SendFlags;
+use rustix::process::Signal;
+
+use crate::exit::{self, Failure};
+
+/// From the end of stdin to SIGTERM, and from SIGTERM to SIGKILL.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How long a client that asked for the end may take to read what is left.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// What passed, and how it ended.
+#[derive(Debug)]
+pub struct Passed {
+    /// How the server ended.
+    pub outcome: Outcome,
+    /// Bytes to the server's stdin.
+    pub bytes_in: u64,
+    /// Bytes from the server's stdout.
+    pub bytes_out: u64,
+    /// Why smcp ended the server, where it did.
+    pub asked: Option<Asked>,
+    /// The last step of the ladder that was taken.
+    pub step: Option<Step>,
+}
+
+/// Who asked for the end of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// The client, by closing stdin.
+    Client,
+    /// A signal to smcp.
+    Signal(i32),
+    /// The clock.
+    Timeout,
+}
+
+/// A step of the ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The server's stdin was closed.
+    Stdin,
+    /// SIGTERM was sent.
+    Sigterm,
+    /// The whole tree was killed.
+    Sigkill,
+}
+
+impl Passed {
+    /// The end of the run for the audit log, with smcp's exit code.
+    ///
+    /// # Errors
+    /// Where the server's program was not executed, or the run took too long.
+    pub fn ending(self, limits: &Watched) -> Result<Ending, Failure> {
+        if let Some(why) = self.outcome.not_executed {
+            return Err(why.into());
+        }
+        if self.asked == Some(Asked::Timeout) {
+            let limit = limits.timeout_seconds;
+            return Err(Failure::new(exit::TIMEOUT, format!("the run was ended: it took longer than its limit of {limit} s"))
+                .hint("give it more by --timeout, or by timeout in the configuration"));
+        }
+        let (code, how) = match self.outcome.how {
+            Some(How::Code(code)) => (code, "exited"),
+            Some(How::Signal(signal)) => (i32::from(exit::SIGNAL) + signal, "signal"),
+            // PID 1 itself was killed: the last step of the ladder, or the kernel's memory killer.
+            None => (i32::from(exit::SIGNAL) + Signal::KILL.as_raw(), "killed"),
+        };
+        let cause = match self.asked {
+            Some(Asked::Client) => "client-closed",
+            Some(Asked::Signal(_)) => "terminated",
+            Some(Asked::Timeout) | None => how,
+        };
+        Ok(Ending {
+            exit: u8::try_from(code).unwrap_or(u8::MAX),
+            cause,
+            ended_by: self.step.map(Step::name),
+            cpu_ms: Some(self.outcome.cpu_time.as_millis() as u64),
+            peak_memory: Some(self.outcome.peak_memory),
+            bytes_in: Some(self.bytes_in),
+            bytes_out: Some(self.bytes_out),
+            ..Ending::default()
+        })
+    }
+}
+
+impl Step {
+    /// The word for it in the audit log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Step::Stdin => "stdin",
+            Step::Sigterm => "sigterm",
+            Step::Sigkill => "sigkill",
+        }
+    }
+}
+
+/// Passes bytes between the client (descriptors 0, 1, 2) and the server until the cage ends and all is delivered.
+///
+/// # Errors
+/// The kernel's, where waiting fails.
+pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration) -> std::io::Result<Passed> {
+    let (stdin, stdout, stderr) = (rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr());
+    let mut input = Flow::new(Source::Client(stdin), Sink::server(cage.stdin.take()));
+    let mut output = Flow::new(Source::server(cage.stdout.take()), Sink::Client(stdout, Kind::of(stdout)));
+    let mut errors = Flow::new(Source::server(cage.stderr.take()), Sink::Client(stderr, Kind::of(stderr)));
+    let mut ladder = Ladder { deadline: Instant::now().checked_add(timeout), asked: None, step: None };
+    let mut running = true;
+
+    while running || !(output.done() && errors.done()) {
+        let flows = [&input, &output, &errors];
+        let mut fds: Vec<PollFd<'_>> = flows.iter().flat_map(|flow| flow.interest(running)).collect();
+        let fixed = fds.len();
+        fds.push(PollFd::new(signals, PollFlags::IN));
+        let ended = cage.ended();
+        if running {
+            fds.push(PollFd::from_borrowed_fd(ended, PollFlags::IN));
+        }
+        let timeout = ladder.deadline.map(|at| {
+            let left = at.saturating_duration_since(Instant::now());
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+        });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(why) => return Err(why.into()),
+        }
+        let told = !fds[fixed].revents().is_empty();
+        let over = running && !fds[fixed + 1].revents().is_empty();
+        drop(fds);
+
+        input.advance();
+        output.advance();
+        errors.advance();
+        if over {
+            running = false;
+            input.end_sink();
+            // Where nobody asked for the end, the client may take its time to read.
+            ladder.deadline = ladder.asked.map(|_| Instant::now() + LAST_WORDS);
+        }
+        while told && let Some(signal) = signals.next() {
+            ladder.asked_by_signal(signal, &cage, &mut input);
+        }
+        if input.ended && ladder.asked.is_none() && running {
+            ladder.stdin_ended();
+        }
+        if ladder.deadline.is_some_and(|at| Instant::now() >= at) {
+            if !running {
+                break;
+            }
+            ladder.climb(&cage, &mut input);
+        }
+    }
+    let (asked, step) = (ladder.asked, ladder.step);
+    Ok(Passed { outcome: cage.wait()?, bytes_in: input.bytes, bytes_out: output.bytes, asked, step })
+}
+
+/// The steps that end a server, and when the next one is due.
+struct Ladder {
+    deadline: Option<Instant>,
+    asked: Option<Asked>,
+    step: Option<Step>,
+}
+
+impl Ladder {
+    fn stdin_ended(&mut self) {
+        self.asked = Some(Asked::Client);
+        self.step = Some(Step::Stdin);
+        self.deadline = Some(Instant::now() + GRACE);
+    }
+
+    /// A signal skips the grace of stdin: clients send SIGTERM after they have waited themselves.
+    fn asked_by_signal(&mut self, signal: i32, cage: &Cage, input: &mut Flow<'_>) {
+        self.asked.get_or_insert(Asked::Signal(signal));
+        if matches!(self.step, None | Some(Step::Stdin)) {
+            self.terminate(cage, input);
+        }
+    }
+
+    fn climb(&mut self, cage: &Cage, input: &mut Flow<'_>) {
+        match self.step {
+            None => {
+                self.asked = Some(Asked::Timeout);
+                self.terminate(cage, input);
+            }
+            Some(Step::Stdin) => self.terminate(cage, input),
+            Some(Step::Sigterm | Step::Sigkill) => {
+                cage.kill();
+                self.step = Some(Step::Sigkill);
+                self.deadline = None;
+            }
+        }
+    }
+
+    fn terminate(&mut self, cage: &Cage, input: &mut Flow<'_>) {
+        input.end_sink();
+        cage.signal(Signal::TERM);
+        self.step = Some(Step::Sigterm);
+        self.deadline = Some(Instant::now() + GRACE);
+    }
+}
+
+/// One direction: a source, a sink and what is under way between them.
+struct Flow<'c> {
+    source: Source<'c>,
+    sink: Sink<'c>,
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    /// The source came to its end, which a server that closes its own stdin does not.
+    ended: bool,
+    bytes: u64,
+}
+
+/// As large as a pipe's own buffer, pipe(7).
+const BUFFER: usize = 64 * 1024;
+
+/// A pipe that poll(2) calls writable takes this much without blocking, pipe(7).
+const PIPE_BUF: usize = 4096;
+
+impl<'c> Flow<'c> {
+    fn new(source: Source<'c>, sink: Sink<'c>) -> Self {
+        Flow { source, sink, buffer: vec![0; BUFFER].into_boxed_slice(), start: 0, end: 0, ended: false, bytes: 0 }
+    }
+
+    /// Nothing more can come out of the sink's end.
+    fn done(&self) -> bool {
+        matches!(self.sink, Sink::Closed)
+    }
+
+    fn pending(&self) -> bool {
+        self.start < self.end
+    }
+
+    /// What to wait for: room at the sink while something is under way, else news at the source. A sink whose reader goes
+    /// away reports that in any case.
+    fn interest(&self, running: bool) -> Vec<PollFd<'_>> {
+        let mut fds = Vec::with_capacity(2);
+        if let Some(sink) = self.sink.fd() {
+            let room = if self.pending() { PollFlags::OUT } else { PollFlags::empty() };
+            // After the cage's end a client that hangs up is of interest only while bytes wait for it.
+            if running || self.pending() {
+                fds.push(PollFd::from_borrowed_fd(sink, room));
+            }
+        }
+        if let (false, Some(source)) = (self.pending() || self.done(), self.source.fd()) {
+            fds.push(PollFd::from_borrowed_fd(source, PollFlags::IN));
+        }
+        fds
+    }
+
+    /// Moves what can be moved without blocking.
+    fn advance(&mut self) {
+        if self.done() {
+            return;
+        }
+        if self.pending() && ready(self.sink.fd(), PollFlags::OUT) {
+            match self.sink.write(&self.buffer[self.start..self.end]) {
+                Ok(n) => {
+                    self.start += n;
+                    self.bytes += n as u64;
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => return self.sink_gone(),
+            }
+        } else if !self.pending() && self.sink.reader_gone() {
+            return self.sink_gone();
+        }
+        if !self.pending() && ready(self.source.fd(), PollFlags::IN) {
+            match self.source.fd().map(|fd| rustix::io::read(fd, &mut self.buffer[..])) {
+                Some(Ok(n)) if n > 0 => (self.start, self.end) = (0, n),
+                Some(Err(Errno::AGAIN | Errno::INTR)) => {}
+                Some(Ok(_) | Err(_)) | None => {
+                    self.ended = true;
+                    self.source.close();
+                    self.end_sink();
+                }
+            }
+        }
+    }
+
+    /// The reader of the sink is gone: let the source's writer know by the same means.
+    fn sink_gone(&mut self) {
+        self.source.refuse();
+        self.end_sink();
+    }
+
+    fn end_sink(&mut self) {
+        (self.start, self.end) = (0, 0);
+        self.sink = Sink::Closed;
+    }
+}
+
+/// Whether poll(2) reports any of `wanted`, or an error or hang-up, right now.
+fn ready(fd: Option<BorrowedFd<'_>>, wanted: PollFlags) -> bool {
+    let Some(fd) = fd else { return false };
+    let mut fds = [PollFd::from_borrowed_fd(fd, wanted)];
+    matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1))
+}
+
+enum Source<'c> {
+    Client(BorrowedFd<'c>),
+    Server(OwnedFd),
+    Closed,
+}
+
+impl Source<'_> {
+    fn server(pipe: Option<OwnedFd>) -> Self {
+        pipe.map_or(Source::Closed, Source::Server)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Source::Client(fd) => Some(*fd),
+            Source::Server(pipe) => Some(pipe.as_fd()),
+            Source::Closed => None,
+        }
+    }
+
+    fn close(&mut self) {
+        *self = Source::Closed;
+    }
+
+    /// Lets whoever writes into this source see a broken pipe.
+    fn refuse(&mut self) {
+        if let Source::Client(_) = self
+            && let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())
+        {
+            let _ = rustix::stdio::dup2_stdin(null);
+        }
+        self.close();
+    }
+}
+
+enum Sink<'c> {
+    Client(BorrowedFd<'c>, Kind),
+    /// Our end of a pipe to the server, non-blocking: that flag is this end's alone.
+    Server(OwnedFd),
+    Closed,
+}
+
+/// How to write to one of the client's descriptors without blocking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Pipe,
+    Socket,
+    /// A file, a terminal, `/dev/null`: they take what they are given.
+    Other,
+}
+
+impl Kind {
+    fn of(fd: BorrowedFd<'_>) -> Kind {
+        match rustix::fs::fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+            Ok(FileType::Fifo) => Kind::Pipe,
+            Ok(FileType::Socket) => Kind::Socket,
+            _ => Kind::Other,
+        }
+    }
+}
+
+impl Sink<'_> {
+    fn server(pipe: Option<OwnedFd>) -> Self {
+        match pipe {
+            Some(pipe) => {
+                let _ = rustix::fs::fcntl_setfl(&pipe, OFlags::NONBLOCK);
+                Sink::Server(pipe)
+            }
+            None => Sink::Closed,
+        }
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Sink::Client(fd, _) => Some(*fd),
+            Sink::Server(pipe) => Some(pipe.as_fd()),
+            Sink::Closed => None,
+        }
+    }
+
+    fn reader_gone(&self) -> bool {
+        ready(self.fd(), PollFlags::empty())
+    }
+
+    fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        match self {
+            Sink::Server(pipe) => rustix::io::write(pipe, bytes),
+            Sink::Client(fd, Kind::Socket) => rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+            Sink::Client(fd, Kind::Pipe) => write_pipe(*fd, bytes),
+            Sink::Client(fd, Kind::Other) => rustix::io::write(fd, bytes),
+            Sink::Closed => Err(Errno::PIPE),
+        }
+    }
+}
+
+/// As much as fits into a client's pipe. Linux takes RWF_NOWAIT on pipes since 6.4; before, one PIPE_BUF at a time is what
+/// a pipe that is writable takes without blocking.
+fn write_pipe(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
+    // An offset of -1 is the file's own, preadv2(2).
+    match rustix::io::pwritev2(fd, &[IoSlice::new(bytes)], u64::MAX, ReadWriteFlags::NOWAIT) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::SPIPE) => {
+            rustix::io::write(fd, &bytes[..bytes.len().min(PIPE_BUF)])
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,211 @@
+//! `smcp run`: the whole story of a run, from a name to an exit code.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use bundle::{CallerEnv, LimitRequest, MountFlag, Package, Request, SubprocessFlag, UnitError, judge};
+use bundle::{Access, parse_count, parse_duration, parse_env_file, parse_millicores, parse_size};
+use distribution::{Freshness, Mode, Network, Reference, Store, fetch, resolve};
+use runtime::journal::{self, Ending, Journal};
+use runtime::{Caller, Identity, Layer, Plan, Report, Signals, Status, UserFlag};
+use ulid::Ulid;
+
+use crate::cli;
+use crate::exit::{self, Failure};
+use crate::record::Record;
+use crate::relay;
+use crate::settings::Settings;
+use crate::show;
+
+/// Runs a server and returns smcp's exit code. Whatever happens inside, the audit log gets one begin and one end entry;
+/// where it cannot be written, nothing runs.
+pub fn run(typed: &cli::Run, settings: Result<Settings, Failure>) -> u8 {
+    let started = Instant::now();
+    let run = journal::new_run();
+    // A run that a broken configuration stops is recorded at the default place.
+    let recorded_by = settings.as_ref().map_or_else(|_| Settings::defaults(), Settings::clone);
+    let journal = match Journal::open(&recorded_by.audit_log, &recorded_by.state) {
+        Ok(journal) => journal,
+        Err(error) => return Failure::from(error).print(),
+    };
+    let mut record = Record::new(&typed.reference);
+    let result = settings.and_then(|settings| story(typed, &settings, &journal, run, &mut record));
+    let ending = match &result {
+        Ok(ending) => ending.clone(),
+        Err(failure) => Ending {
+            exit: failure.code,
+            cause: failure.cause(),
+            error: Some(failure.message.clone()),
+            ..Ending::default()
+        },
+    };
+    if let Err(error) = record.close(&journal, run, &ending.clone().lasted(started.elapsed())) {
+        return Failure::from(error).print();
+    }
+    match result {
+        Ok(ending) => ending.exit,
+        Err(failure) => failure.print(),
+    }
+}
+
+/// Tells of a command line that is wrong, and records it where it was to be a run. The exit code is 0 for `--help` and
+/// `--version`, else 2.
+pub fn usage(arguments: &[std::ffi::OsString], error: &clap::Error) -> u8 {
+    let _ = error.print();
+    if !error.use_stderr() {
+        return exit::OK;
+    }
+    if arguments.get(1).is_some_and(|command| command == "run") {
+        let settings = Settings::read(None).unwrap_or_else(|_| Settings::defaults());
+        let first_line = error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        let ending = Ending { exit: exit::USAGE, cause: "usage", error: Some(first_line), ..Ending::default() };
+        let recorded = Journal::open(&settings.audit_log, &settings.state)
+            .and_then(|journal| Record::new("").close(&journal, journal::new_run(), &ending));
+        if let Err(error) = recorded {
+            return Failure::from(error).print();
+        }
+    }
+    exit::USAGE
+}
+
+/// `Reference → Resolved → Verified<Blob> → Manifest → Grant → Bundle → Plan → Cage → Exit`.
+fn story(
+    typed: &cli::Run,
+    settings: &Settings,
+    journal: &Journal,
+    run: Ulid,
+    record: &mut Record,
+) -> Result<Ending, Failure> {
+    let request = request(typed)?;
+    let caller = Caller::of_this_process();
+    let identity = Identity::of_caller(&caller, user(typed, &caller)?, run.0);
+    let network = network(typed, settings);
+    let reference: Reference = typed.reference.parse()?;
+
+    let store = Store::open(&settings.cache)?;
+    let resolved = resolve(&reference, &store, &network)?;
+    record.resolved(&resolved);
+    if let Freshness::Stale(why) = &resolved.freshness {
+        show::warn(&format!("{} comes from the store and may be old: {why}", resolved.name));
+    }
+    let image = fetch(&resolved, &store, &network, &show::progress)?;
+    let package = Package::read(&image)?;
+    let grant = judge(&package, &request, &settings.max, &caller_env(settings, &identity)?)?;
+    grant.withheld.iter().for_each(show::withheld);
+    record.granted(&grant);
+    let layers = bundle::prepare(&package, &store)?;
+    let plan = Plan::new(&grant, layers.iter().map(|layer| layer.path().to_owned()).collect(), identity);
+    if typed.dry_run {
+        show::plan(&plan, typed.json);
+        return Ok(Ending { cause: "dry-run", ..Ending::default() });
+    }
+    let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
+    let cage = runtime::prepare(&plan, &signals)?;
+    record.enforced(cage.report());
+    require(cage.report())?;
+    let ticket = record.begin(journal, run)?;
+    let cage = cage.start(&ticket)?;
+    let passed = relay::pass(cage, &signals, plan.limits.timeout())
+        .map_err(|why| Failure::new(exit::CAGE, format!("the relay failed: {why}")))?;
+    passed.ending(&plan.limits)
+}
+
+/// A layer that this version has must be whole: which ones may be missing is the policy's word, and there is none yet.
+fn require(report: &Report) -> Result<(), Failure> {
+    let not_yet = BTreeSet::from(Layer::NOT_YET);
+    let missing = Layer::ALL.into_iter().filter(|layer| !not_yet.contains(layer)).find_map(|layer| {
+        match report.status(layer) {
+            Some(Status::Full) => None,
+            Some(status) => Some(format!("{layer} is {status}")),
+            None => Some(format!("{layer} was not measured")),
+        }
+    });
+    match missing {
+        None => Ok(()),
+        Some(what) => Err(Failure::new(exit::CAGE, format!("the cage is not whole: {what}"))
+            .hint("`smcp doctor` shows what this machine enforces")),
+    }
+}
+
+/// What was typed, as what it means.
+fn request(typed: &cli::Run) -> Result<Request, Failure> {
+    let unit = |flag: &'static str| move |error: UnitError| in_flag(flag, error.into());
+    let mut mounts = Vec::new();
+    for text in &typed.mount {
+        mounts.push(text.parse::<MountFlag>()?);
+    }
+    let same_path = |paths: &[PathBuf], access| {
+        paths.iter().map(move |path| MountFlag { source: path.clone(), target: None, access }).collect::<Vec<_>>()
+    };
+    mounts.extend(same_path(&typed.allow_read, Access::Ro));
+    mounts.extend(same_path(&typed.allow_write, Access::Rw));
+    let mut env = Vec::new();
+    for file in &typed.env_file {
+        let fail = |why: &dyn std::fmt::Display| Failure::new(exit::USAGE, format!("--env-file {}: {why}", file.display()));
+        let text = std::fs::read(file).map_err(|why| fail(&why))?;
+        env.extend(parse_env_file(&text).map_err(|why| fail(&why))?);
+    }
+    for text in &typed.env {
+        env.push(text.parse()?);
+    }
+    let subprocess = match typed.allow_subprocess.as_slice() {
+        [] => SubprocessFlag::None,
+        paths if paths.iter().any(String::is_empty) => SubprocessFlag::Any,
+        paths => SubprocessFlag::Paths(paths.iter().map(PathBuf::from).collect()),
+    };
+    let limits = LimitRequest {
+        memory: typed.memory.as_deref().map(parse_size).transpose().map_err(unit("--memory"))?,
+        cpu: typed.max_cpu.as_deref().map(parse_millicores).transpose().map_err(unit("--max-cpu"))?,
+        cpu_time: typed.cpu_time.as_deref().map(parse_duration).transpose().map_err(unit("--cpu-time"))?,
+        pids: typed.pids.as_deref().map(parse_count).transpose().map_err(unit("--pids"))?,
+        fds: typed.fds.as_deref().map(parse_count).transpose().map_err(unit("--fds"))?,
+        timeout: typed.timeout.as_deref().map(parse_duration).transpose().map_err(unit("--timeout"))?,
+    };
+    Ok(Request { mounts, cwd: typed.cwd.clone(), env, subprocess, limits, args: typed.args.clone() })
+}
+
+fn in_flag(flag: &str, failure: Failure) -> Failure {
+    Failure { message: format!("{flag}: {}", failure.message), ..failure }
+}
+
+fn user(typed: &cli::Run, caller: &Caller) -> Result<UserFlag, Failure> {
+    let wrong = |why: &str| Failure::new(exit::USAGE, format!("--user: {why}"));
+    match typed.user.as_deref() {
+        None => Ok(UserFlag::Default),
+        Some(_) if caller.uid != 0 => Err(wrong("only root can choose who the server is")),
+        Some("root") => Ok(UserFlag::Root),
+        Some(text) => match text.parse::<u32>() {
+            Ok(0) => Err(wrong("0 is root: say --user root")),
+            Ok(uid) if uid < u32::MAX => Ok(UserFlag::Uid(uid)),
+            _ => Err(wrong(&format!("{text:?} is no user id"))),
+        },
+    }
+}
+
+fn network(typed: &cli::Run, settings: &Settings) -> Network {
+    let mode = if typed.offline {
+        Mode::Offline
+    } else if typed.refresh {
+        Mode::Refresh
+    } else {
+        Mode::CacheFirst { refresh: settings.refresh }
+    };
+    Network::new(typed.registry.clone().unwrap_or_else(|| settings.registry.clone()), mode)
+}
+
+/// What the judgement takes from the caller.
+///
+/// # Errors
+/// Where the working directory cannot be read.
+pub fn caller_env(settings: &Settings, identity: &Identity) -> Result<CallerEnv, Failure> {
+    let cwd = std::env::current_dir()
+        .map_err(|why| Failure::new(exit::USAGE, format!("the working directory cannot be read: {why}")))?;
+    Ok(CallerEnv {
+        vars: std::env::vars_os().collect(),
+        cwd,
+        user: identity.user.clone(),
+        home: identity.home.clone(),
+        protected: settings.protected(),
+    })
+}

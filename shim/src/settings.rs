@@ -1,0 +1,283 @@
+//! Configuration: flags beat the environment, which beats the user's file, which beats the system's.
+//!
+//! What is written there and not in force yet stops the run: a policy that is read and ignored is worse than none.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bundle::{Limits, parse_count, parse_duration, parse_millicores, parse_size};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::exit::{self, Failure};
+
+const SYSTEM_FILE: &str = "/etc/smcp/config.yaml";
+const ORGANISATION: [&str; 2] = ["/etc/smcp/policy.yaml", "/etc/smcp/policy.d"];
+const DEFAULT_REGISTRY: &str = "https://registry.mcp-hub.info";
+
+/// What is configured.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Registry of names without one.
+    pub registry: String,
+    /// The store.
+    pub cache: PathBuf,
+    /// smcp's own state: the heads of audit logs.
+    pub state: PathBuf,
+    /// The audit log.
+    pub audit_log: PathBuf,
+    /// The directory of the user's own configuration.
+    pub home: PathBuf,
+    /// The most that a package's manifest gets.
+    pub max: Limits,
+    /// How long a tag that was looked up is good.
+    pub refresh: Duration,
+    /// `error`, `warn`, `info`, `debug`, `trace`, or a filter of the tracing crate.
+    pub log_level: String,
+}
+
+impl Settings {
+    /// Settings before any file is read: the audit log and log level of a run that a broken configuration stops.
+    pub fn defaults() -> Settings {
+        let home = env::home_dir().filter(|home| home.is_absolute()).unwrap_or_else(|| PathBuf::from("/"));
+        let base = |variable: &str, otherwise: &str| {
+            env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute()).unwrap_or_else(|| home.join(otherwise))
+        };
+        let own = home.join(".smcp");
+        Settings {
+            registry: DEFAULT_REGISTRY.into(),
+            cache: base("XDG_CACHE_HOME", ".cache").join("smcp"),
+            state: base("XDG_STATE_HOME", ".local/state").join("smcp"),
+            audit_log: own.join("audit.log"),
+            home: own,
+            max: Limits::default(),
+            refresh: Duration::from_secs(24 * 3600),
+            log_level: "warn".into(),
+        }
+    }
+
+    /// Reads the files and the environment. `named` is the file that `--config` names.
+    ///
+    /// # Errors
+    /// Of code 119, with file, line and key: a file that does not parse, an unknown key or value, and anything that this
+    /// version would not enforce.
+    pub fn read(named: Option<&Path>) -> Result<Settings, Failure> {
+        let mut settings = Settings::defaults();
+        for path in ORGANISATION {
+            if Path::new(path).exists() {
+                return Err(not_enforced(Path::new(path), "an organisation's policy"));
+            }
+        }
+        let user_file = settings.home.join("config.yaml");
+        let named = named.map(Path::to_owned).or_else(|| env::var_os("MCP_CONFIG").map(PathBuf::from));
+        let must_exist = named.is_some();
+        settings.read_file(Path::new(SYSTEM_FILE), false)?;
+        settings.read_file(&named.unwrap_or(user_file), must_exist)?;
+        settings.read_environment()?;
+        Ok(settings)
+    }
+
+    fn read_file(&mut self, path: &Path, must_exist: bool) -> Result<(), Failure> {
+        let fail = |why: &dyn std::fmt::Display| Failure::new(exit::CONFIGURATION, format!("configuration {}: {why}", path.display()));
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound && !must_exist => return Ok(()),
+            Err(why) => return Err(fail(&why)),
+        };
+        if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+            return Ok(());
+        }
+        let file: File = serde_saphyr::from_str(&text).map_err(|why| fail(&why))?;
+        if let Some(key) = file.not_enforced() {
+            return Err(not_enforced(path, key));
+        }
+        if file.audit_enabled == Some(false) {
+            return Err(fail(&"audit_enabled: false: every run is recorded, and nothing can switch that off"));
+        }
+        for (key, value) in file.values() {
+            self.set(key, &value).map_err(|why| fail(&format!("{key}: {why}")))?;
+        }
+        Ok(())
+    }
+
+    fn read_environment(&mut self) -> Result<(), Failure> {
+        for (name, value) in env::vars_os() {
+            let Some(key) = name.to_str().and_then(|name| name.strip_prefix("MCP_")) else { continue };
+            let key = key.to_ascii_lowercase();
+            let fail = |why: &str| Failure::new(exit::CONFIGURATION, format!("environment variable {}: {why}", name.display()));
+            if KEYS.contains(&key.as_str()) {
+                let value = value.to_str().ok_or_else(|| fail("it is not UTF-8"))?;
+                self.set(&key, value).map_err(|why| fail(&why))?;
+            } else if key == "audit_enabled" {
+                return Err(fail("every run is recorded, and nothing can switch that off"));
+            } else if SECTIONS.iter().any(|section| key.starts_with(section)) {
+                return Err(fail("this version of smcp has no such setting, and would not enforce it"));
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let unit = |error: bundle::UnitError| error.to_string();
+        match key {
+            "registry_url" => self.registry = value.into(),
+            "cache_dir" => self.cache = path(value)?,
+            "audit_log_file" => self.audit_log = path(value)?,
+            "log_level" => self.log_level = value.into(),
+            "refresh" => self.refresh = parse_duration(value).map_err(unit)?,
+            "timeout" => self.max.timeout = parse_duration(value).map_err(unit)?,
+            "max_cpu_time" => self.max.cpu_time = parse_duration(value).map_err(unit)?,
+            "max_memory" => self.max.memory = parse_size(value).map_err(unit)?,
+            "max_cpu" => self.max.cpu = parse_millicores(value).map_err(unit)?,
+            "max_pids" => self.max.pids = parse_count(value).map_err(unit)?,
+            "max_fds" => self.max.fds = parse_count(value).map_err(unit)?,
+            _ => unreachable!("{key} is not in KEYS"),
+        }
+        Ok(())
+    }
+
+    /// What belongs to smcp and can never be granted.
+    pub fn protected(&self) -> Vec<PathBuf> {
+        let log = self.audit_log.parent().unwrap_or(&self.audit_log);
+        [&self.cache, &self.state, &self.home, &self.audit_log].into_iter().cloned().chain([log.to_owned()]).collect()
+    }
+}
+
+/// Keys with a value, as `set` takes them.
+const KEYS: [&str; 11] = [
+    "registry_url",
+    "cache_dir",
+    "audit_log_file",
+    "log_level",
+    "refresh",
+    "timeout",
+    "max_cpu_time",
+    "max_memory",
+    "max_cpu",
+    "max_pids",
+    "max_fds",
+];
+
+/// Beginnings of variables that can only be meant for smcp: a misspelt one must not be ignored.
+const SECTIONS: [&str; 6] = ["policy_", "registries_", "proxy_", "max_", "audit_", "registry_"];
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    registry_url: Option<String>,
+    cache_dir: Option<String>,
+    audit_log_file: Option<String>,
+    log_level: Option<String>,
+    refresh: Option<Scalar>,
+    timeout: Option<Scalar>,
+    max_cpu_time: Option<Scalar>,
+    max_memory: Option<Scalar>,
+    max_cpu: Option<Scalar>,
+    max_pids: Option<Scalar>,
+    max_fds: Option<Scalar>,
+    audit_enabled: Option<bool>,
+    policy: Option<IgnoredAny>,
+    registries: Option<IgnoredAny>,
+    proxy: Option<IgnoredAny>,
+    relay: Option<IgnoredAny>,
+}
+
+/// A number or a text: `1000` and `"1000"` mean the same.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Scalar {
+    Number(u64),
+    Text(String),
+}
+
+impl File {
+    fn not_enforced(&self) -> Option<&'static str> {
+        [("policy", &self.policy), ("registries", &self.registries), ("proxy", &self.proxy), ("relay", &self.relay)]
+            .into_iter()
+            .find_map(|(key, value)| value.is_some().then_some(key))
+    }
+
+    fn values(&self) -> Vec<(&'static str, String)> {
+        let text = |value: &Option<String>| value.clone();
+        let scalar = |value: &Option<Scalar>| {
+            value.as_ref().map(|value| match value {
+                Scalar::Number(number) => number.to_string(),
+                Scalar::Text(text) => text.clone(),
+            })
+        };
+        [
+            ("registry_url", text(&self.registry_url)),
+            ("cache_dir", text(&self.cache_dir)),
+            ("audit_log_file", text(&self.audit_log_file)),
+            ("log_level", text(&self.log_level)),
+            ("refresh", scalar(&self.refresh)),
+            ("timeout", scalar(&self.timeout)),
+            ("max_cpu_time", scalar(&self.max_cpu_time)),
+            ("max_memory", scalar(&self.max_memory)),
+            ("max_cpu", scalar(&self.max_cpu)),
+            ("max_pids", scalar(&self.max_pids)),
+            ("max_fds", scalar(&self.max_fds)),
+        ]
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value?)))
+        .collect()
+    }
+}
+
+/// An absolute path; `~/` is the home directory.
+fn path(value: &str) -> Result<PathBuf, String> {
+    let path = match value.strip_prefix("~/") {
+        Some(rest) => env::home_dir().ok_or("there is no home directory for ~")?.join(rest),
+        None => PathBuf::from(value),
+    };
+    if path.is_absolute() { Ok(path) } else { Err(format!("{value:?} is not absolute")) }
+}
+
+fn not_enforced(path: &Path, what: &str) -> Failure {
+    Failure::new(exit::CONFIGURATION, format!("configuration {}: {what} is not enforced by this version of smcp, so nothing runs", path.display()))
+        .hint("remove it, or use a version of smcp that enforces it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Settings, Failure> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.yaml");
+        std::fs::write(&file, text).unwrap();
+        let mut settings = Settings::defaults();
+        settings.read_file(&file, true).map(|()| settings)
+    }
+
+    #[test]
+    fn values_are_read_in_their_units() {
+        let settings = read("max_memory: 1G\nmax_cpu: 500\nmax_pids: \"64\"\ntimeout: 1h30m\naudit_log_file: /x/audit.log\n").unwrap();
+        assert_eq!((settings.max.memory, settings.max.cpu, settings.max.pids), (1 << 30, 500, 64));
+        assert_eq!(settings.max.timeout, Duration::from_secs(5400));
+        assert_eq!(settings.audit_log, Path::new("/x/audit.log"));
+    }
+
+    #[test]
+    fn what_is_wrong_or_not_enforced_stops_the_run() {
+        let cases = [
+            ("max_memory: 512MB", "max_memory"),
+            ("max_memroy: 1G", "max_memroy"),
+            ("audit_enabled: false", "audit_enabled"),
+            ("policy:\n  min_tier: 1", "policy is not enforced"),
+            ("a: [", "config.yaml"),
+            ("cache_dir: relative", "cache_dir"),
+        ];
+        for (text, named) in cases {
+            let failure = read(text).unwrap_err();
+            assert_eq!(failure.code, exit::CONFIGURATION);
+            assert!(failure.message.contains(named), "{text:?}: {}", failure.message);
+        }
+    }
+
+    #[test]
+    fn an_empty_file_configures_nothing() {
+        assert_eq!(read("# nothing\n\n").unwrap().registry, DEFAULT_REGISTRY);
+    }
+}

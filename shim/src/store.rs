@@ -1,0 +1,122 @@
+//! `smcp pull`, `push`, `build` and `cache`: what fills and empties the store.
+
+use bundle::build::{BuildOptions, build as build_package};
+use bundle::{Package, format_size};
+use distribution::{Mode, Network, Reference, Store, canonical, fetch, push as publish, resolve};
+use serde_json::json;
+
+use crate::cli;
+use crate::exit::{self, Failure};
+use crate::settings::Settings;
+use crate::show;
+
+/// Fetches and unpacks packages.
+///
+/// # Errors
+/// At the first that cannot be had.
+pub fn pull(references: &[String], registry: Option<&str>, settings: &Settings) -> Result<(), Failure> {
+    let store = Store::open(&settings.cache)?;
+    let network = Network::new(registry.unwrap_or(&settings.registry), Mode::Refresh);
+    for text in references {
+        let reference: Reference = text.parse()?;
+        let resolved = resolve(&reference, &store, &network)?;
+        let image = fetch(&resolved, &store, &network, &show::progress)?;
+        bundle::prepare(&Package::read(&image)?, &store)?;
+        println!("{} {}", resolved.name, resolved.descriptor.digest);
+    }
+    Ok(())
+}
+
+/// Publishes a package of the store, under its own name or another.
+///
+/// # Errors
+/// Where the store does not have it or the target does not take it.
+pub fn push(text: &str, target: Option<&str>, settings: &Settings) -> Result<(), Failure> {
+    let store = Store::open(&settings.cache)?;
+    let network = network(settings);
+    let reference: Reference = text.parse()?;
+    let name = canonical(&reference, &network)?;
+    let kept = store.recall(&name)?.ok_or_else(|| {
+        Failure::new(exit::RESOLVE, format!("{name} is not in the store"))
+            .hint(format!("make it first: smcp build SOURCE -t {text}; `smcp cache ls` lists what is there"))
+    })?;
+    let target: Reference = target.unwrap_or(text).parse()?;
+    let pushed = publish(&store, &kept.descriptor, &target, &network)?;
+    println!("{} {}", pushed.target, pushed.descriptor.digest);
+    show::say(&format!("{} blobs sent ({}), {} were there", pushed.uploaded, format_size(pushed.bytes), pushed.present));
+    Ok(())
+}
+
+/// Makes a package and gives it a name; a layout is written at once.
+///
+/// # Errors
+/// Where the source cannot be made into a package.
+pub fn build(typed: &cli::Build, settings: &Settings) -> Result<(), Failure> {
+    let store = Store::open(&settings.cache)?;
+    let network = network(settings);
+    let source: Reference = typed.source.parse()?;
+    let tag: Reference = typed.tag.parse()?;
+    let name = canonical(&tag, &network)?;
+    let options = BuildOptions {
+        source_date_epoch: source_date_epoch()?,
+        refresh: typed.refresh,
+        bin: typed.bin.clone(),
+        node_version: typed.node.clone(),
+        host_runtime: typed.runtime.is_some(),
+    };
+    let built = build_package(&source, &options, &store, &show::say)?;
+    store.remember(&name, &built.descriptor)?;
+    if let Reference::OciLayout(_) = tag {
+        publish(&store, &built.descriptor, &tag, &network)?;
+    }
+    println!("{name} {}", built.descriptor.digest);
+    Ok(())
+}
+
+/// Lists what is in the store, or removes it.
+///
+/// # Errors
+/// Where a name is not there, or the store cannot be read or written.
+pub fn cache(command: &cli::Cache, settings: &Settings) -> Result<(), Failure> {
+    let store = Store::open(&settings.cache)?;
+    let network = network(settings);
+    match command {
+        cli::Cache::Ls { json: as_json } => {
+            let kept = store.list()?;
+            if *as_json {
+                let rows = kept.iter().map(|k| json!({"name": k.reference, "digest": k.descriptor.digest}));
+                show::print_json(&rows.collect());
+            } else {
+                kept.iter().for_each(|k| println!("{} {}", k.reference, k.descriptor.digest));
+            }
+        }
+        cli::Cache::Rm { references, all } => {
+            let mut removed = Vec::new();
+            if *all {
+                removed.push(store.remove_all()?);
+            }
+            for text in references {
+                removed.push(store.remove(&canonical(&text.parse()?, &network)?)?);
+            }
+            store.empty_trash()?;
+            let bytes: u64 = removed.iter().map(|r| r.bytes).sum();
+            show::say(&format!("{} removed", format_size(bytes)));
+        }
+    }
+    Ok(())
+}
+
+fn network(settings: &Settings) -> Network {
+    Network::new(&settings.registry, Mode::CacheFirst { refresh: settings.refresh })
+}
+
+/// `SOURCE_DATE_EPOCH`, seconds since 1970, reproducible-builds.org.
+fn source_date_epoch() -> Result<Option<u64>, Failure> {
+    match std::env::var("SOURCE_DATE_EPOCH") {
+        Err(_) => Ok(None),
+        Ok(text) => text
+            .parse()
+            .map(Some)
+            .map_err(|_| Failure::new(exit::USAGE, format!("SOURCE_DATE_EPOCH: {text:?} is no number of seconds"))),
+    }
+}
