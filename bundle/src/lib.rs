@@ -30,8 +30,8 @@ pub use manifest::{
     ArgKind, ArgSpec, Entrypoint, EnvSpec, HostRuntime, LABEL, Manifest, ManifestError, Mcp, SERVER_NAME_LABEL, Source,
 };
 pub use outbound::{DEFAULT_PORT, Host, Outbound, OutboundError};
-pub use package::{Package, PackageError, PackageOrigin};
 pub use pack::{FileMode, LayerBuilder, PackError, PackedLayer};
+pub use package::{Package, PackageError, PackageOrigin};
 pub use permissions::{Access, FsRequest, NetworkRequest, Origin, Permissions, SubprocessRequest};
 pub use secret::{REDACTED, Secret};
 pub use units::{UnitError, format_duration, format_size, parse_count, parse_duration, parse_millicores, parse_size};

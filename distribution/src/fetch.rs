@@ -33,8 +33,11 @@ pub fn fetch(resolved: &Resolved, store: &Store, net: &Network, progress: &dyn F
     let manifest = &resolved.manifest;
     check_kinds(resolved)?;
     let config = match store.blob(&manifest.config) {
+        Ok(Some(kept)) => kept,
+        // Without a network a damaged one is the news, not that it cannot be fetched.
+        Err(damaged @ Error::Damaged(_)) if net.mode == Mode::Offline => return Err(damaged),
         Ok(None) | Err(Error::Damaged(_)) => origin.bring(&manifest.config, &|_| ())?,
-        kept => kept?.expect("the other arm has none"),
+        Err(other) => return Err(other),
     };
     let diff_ids = layers_of(resolved, &config)?;
     let mut seen = BTreeSet::new();

@@ -21,8 +21,7 @@ pub const MASKED_PATHS: [&str; 9] = [
 ];
 
 /// Directories of procfs that act on the host.
-pub const READ_ONLY_PATHS: [&str; 5] =
-    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+pub const READ_ONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// Which parts of the plan the reader of the configuration builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,10 +102,9 @@ fn render_mount(mount: &Mount, scope: Scope) -> Option<Value> {
             one("tmpfs", json!(["nosuid", "noexec", "nodev", "mode=1777", format!("size={size}")]))
         }
         What::Private { .. } | What::Granted { .. } if scope == Scope::InsideCage => None,
-        What::Private { size, mode, exec } => one(
-            "tmpfs",
-            json!(["nosuid", "nodev", no_exec(*exec), format!("mode={mode:o}"), format!("size={size}")]),
-        ),
+        What::Private { size, mode, exec } => {
+            one("tmpfs", json!(["nosuid", "nodev", no_exec(*exec), format!("mode={mode:o}"), format!("size={size}")]))
+        }
         What::Granted { source, access, exec } => {
             let access = if *access == Access::Ro { "ro" } else { "rw" };
             Some(json!({

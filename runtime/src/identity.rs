@@ -51,9 +51,16 @@ impl Identity {
     /// The user of a run with this id (a run as root takes its uid from it, so that two cages do not share one).
     pub fn of_caller(caller: &Caller, flag: UserFlag, run: u128) -> Identity {
         let home = caller.home.clone();
-        let shifted = |uid| Identity { uid, gid: uid, user: "mcp".into(), home: home.clone(), mapping: Mapping::Unprivileged };
+        let shifted =
+            |uid| Identity { uid, gid: uid, user: "mcp".into(), home: home.clone(), mapping: Mapping::Unprivileged };
         if caller.uid != 0 {
-            return Identity { uid: caller.uid, gid: caller.gid, user: caller.user.clone(), home, mapping: Mapping::Caller };
+            return Identity {
+                uid: caller.uid,
+                gid: caller.gid,
+                user: caller.user.clone(),
+                home,
+                mapping: Mapping::Caller,
+            };
         }
         match flag {
             UserFlag::Default => shifted(FIRST_UNPRIVILEGED + (run & 0xFFFF) as u32),

@@ -140,11 +140,7 @@ impl Journal {
     }
 
     fn append(&self, run: Ulid, event: &str, fields: &Map<String, Value>) -> Result<(), JournalError> {
-        self.try_append(run, event, fields).map_err(|why| JournalError {
-            path: self.log.clone(),
-            what: "written",
-            why,
-        })
+        self.try_append(run, event, fields).map_err(|why| JournalError { path: self.log.clone(), what: "written", why })
     }
 
     fn try_append(&self, run: Ulid, event: &str, fields: &Map<String, Value>) -> io::Result<()> {
@@ -229,10 +225,8 @@ fn last_line(log: &mut File) -> io::Result<Option<Line>> {
             return Ok(Some(Line { text: body[newline + 1..].to_vec(), complete: tail.ends_with(b"\n") }));
         }
     }
-    Ok((!tail.is_empty()).then(|| Line {
-        text: tail.strip_suffix(b"\n").unwrap_or(&tail).to_vec(),
-        complete: tail.ends_with(b"\n"),
-    }))
+    Ok((!tail.is_empty())
+        .then(|| Line { text: tail.strip_suffix(b"\n").unwrap_or(&tail).to_vec(), complete: tail.ends_with(b"\n") }))
 }
 
 fn line_seq(line: &[u8]) -> Option<u64> {

@@ -162,11 +162,7 @@ impl Plan {
         Plan {
             command: grant.command.clone(),
             workdir: grant.workdir.path(&identity.home).to_owned(),
-            env: grant
-                .env
-                .iter()
-                .map(|(name, value)| Variable { name: name.clone(), value: value.clone() })
-                .collect(),
+            env: grant.env.iter().map(|(name, value)| Variable { name: name.clone(), value: value.clone() }).collect(),
             hostname: "smcp".into(),
             layers,
             files: skeleton_files(&identity),
@@ -234,7 +230,10 @@ fn skeleton_files(identity: &Identity) -> BTreeMap<PathBuf, String> {
     let root_group = if *gid == 0 { "" } else { "root:x:0:\n" };
     let file = |path: &str, text: String| (Path::new("/etc").join(path), text);
     BTreeMap::from([
-        file("passwd", format!("{root}{user}:x:{uid}:{gid}::{home}:/bin/sh\nnobody:x:65534:65534::/:/usr/sbin/nologin\n")),
+        file(
+            "passwd",
+            format!("{root}{user}:x:{uid}:{gid}::{home}:/bin/sh\nnobody:x:65534:65534::/:/usr/sbin/nologin\n"),
+        ),
         file("group", format!("{root_group}{user}:x:{gid}:\nnogroup:x:65534:\n")),
         file("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n".into()),
         file("hosts", "127.0.0.1 localhost smcp\n::1 localhost smcp\n".into()),

@@ -153,6 +153,9 @@ pub struct Build {
     /// Version of node, a range of npm such as 22
     #[arg(long, value_name = "RANGE")]
     pub node: Option<String>,
+    /// Bring a Debian package along whose programs the server starts, such as git
+    #[arg(long, value_name = "PACKAGE")]
+    pub debian: Vec<String>,
     /// `host`: bring no interpreter, use the one of the machine that runs the package
     #[arg(long, value_name = "host")]
     pub runtime: Option<HostRuntime>,

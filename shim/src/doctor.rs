@@ -56,7 +56,9 @@ struct Scratch {
 
 impl Scratch {
     fn new(store: &Path) -> Result<Scratch, Failure> {
-        let fail = |why: std::io::Error| Failure::new(exit::RESOLVE, format!("no directory can be made in {}: {why}", store.display()));
+        let fail = |why: std::io::Error| {
+            Failure::new(exit::RESOLVE, format!("no directory can be made in {}: {why}", store.display()))
+        };
         let dir = tempfile::tempdir_in(store.join("tmp")).map_err(fail)?;
         let make = |name: &str| {
             let path = dir.path().join(name);

@@ -94,17 +94,31 @@ impl fmt::Display for Failure {
 }
 
 fn failure(code: u8, error: &dyn std::error::Error, hint: Option<String>) -> Failure {
-    Failure { code, message: error.to_string(), hint }
+    Failure { code, message: error.to_string(), hint: hint.or_else(|| next_step(code).map(Into::into)) }
+}
+
+/// The next step where the error itself knows no better one.
+fn next_step(code: u8) -> Option<&'static str> {
+    Some(match code {
+        USAGE => "`smcp help run` shows flags and forms of REF, such as acme/hello@1.2 or ghcr.io/acme/hello:tag",
+        RESOLVE => "check the name and the way to its registry; what `smcp cache ls` lists runs without a network",
+        VERIFICATION => "nothing of it was kept or run; if it happens again, tell the operator of the registry",
+        UNPACK => "nothing of it was run; the package's publisher can correct it",
+        _ => return None,
+    })
 }
 
 impl From<distribution::Error> for Failure {
     fn from(error: distribution::Error) -> Self {
-        let code = match error.kind() {
-            Kind::Reference => USAGE,
-            Kind::Resolve | Kind::Store => RESOLVE,
-            Kind::Verification => VERIFICATION,
-        };
-        failure(code, &error, error.hint())
+        failure(code_of(error.kind()), &error, error.hint())
+    }
+}
+
+fn code_of(kind: Kind) -> u8 {
+    match kind {
+        Kind::Reference => USAGE,
+        Kind::Resolve | Kind::Store => RESOLVE,
+        Kind::Verification => VERIFICATION,
     }
 }
 
@@ -119,9 +133,10 @@ impl From<PackageError> for Failure {
         match error {
             PackageError::Store(error) => error.into(),
             PackageError::Platform { .. } => failure(RESOLVE, &error, error.hint()),
-            PackageError::Config { .. } | PackageError::LayerCount { .. } | PackageError::NoManifest | PackageError::Manifest(_) => {
-                failure(UNPACK, &error, error.hint())
-            }
+            PackageError::Config { .. }
+            | PackageError::LayerCount { .. }
+            | PackageError::NoManifest
+            | PackageError::Manifest(_) => failure(UNPACK, &error, error.hint()),
         }
     }
 }
@@ -147,12 +162,7 @@ impl From<UnpackError> for Failure {
 
 impl From<BuildError> for Failure {
     fn from(error: BuildError) -> Self {
-        let code = match &error {
-            BuildError::NoSource(_) | BuildError::EntryPoint { .. } | BuildError::Recipe { .. } => USAGE,
-            BuildError::Integrity { .. } => VERIFICATION,
-            _ => RESOLVE,
-        };
-        failure(code, &error, error.hint())
+        failure(code_of(error.kind()), &error, error.hint())
     }
 }
 

@@ -70,8 +70,11 @@ impl Passed {
         }
         if self.asked == Some(Asked::Timeout) {
             let limit = limits.timeout_seconds;
-            return Err(Failure::new(exit::TIMEOUT, format!("the run was ended: it took longer than its limit of {limit} s"))
-                .hint("give it more by --timeout, or by timeout in the configuration"));
+            return Err(Failure::new(
+                exit::TIMEOUT,
+                format!("the run was ended: it took longer than its limit of {limit} s"),
+            )
+            .hint("give it more by --timeout, or by timeout in the configuration"));
         }
         let (code, how) = match self.outcome.how {
             Some(How::Code(code)) => (code, "exited"),

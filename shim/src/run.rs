@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use bundle::{CallerEnv, LimitRequest, MountFlag, Package, Request, SubprocessFlag, UnitError, judge};
 use bundle::{Access, parse_count, parse_duration, parse_env_file, parse_millicores, parse_size};
+use bundle::{CallerEnv, LimitRequest, MountFlag, Package, Request, SubprocessFlag, UnitError, judge};
 use distribution::{Freshness, Mode, Network, Reference, Store, fetch, resolve};
 use runtime::journal::{self, Ending, Journal};
 use runtime::{Caller, Identity, Layer, Plan, Report, Signals, Status, UserFlag};
@@ -114,13 +114,12 @@ fn story(
 /// A layer that this version has must be whole: which ones may be missing is the policy's word, and there is none yet.
 fn require(report: &Report) -> Result<(), Failure> {
     let not_yet = BTreeSet::from(Layer::NOT_YET);
-    let missing = Layer::ALL.into_iter().filter(|layer| !not_yet.contains(layer)).find_map(|layer| {
-        match report.status(layer) {
+    let missing =
+        Layer::ALL.into_iter().filter(|layer| !not_yet.contains(layer)).find_map(|layer| match report.status(layer) {
             Some(Status::Full) => None,
             Some(status) => Some(format!("{layer} is {status}")),
             None => Some(format!("{layer} was not measured")),
-        }
-    });
+        });
     match missing {
         None => Ok(()),
         Some(what) => Err(Failure::new(exit::CAGE, format!("the cage is not whole: {what}"))
@@ -142,7 +141,8 @@ fn request(typed: &cli::Run) -> Result<Request, Failure> {
     mounts.extend(same_path(&typed.allow_write, Access::Rw));
     let mut env = Vec::new();
     for file in &typed.env_file {
-        let fail = |why: &dyn std::fmt::Display| Failure::new(exit::USAGE, format!("--env-file {}: {why}", file.display()));
+        let fail =
+            |why: &dyn std::fmt::Display| Failure::new(exit::USAGE, format!("--env-file {}: {why}", file.display()));
         let text = std::fs::read(file).map_err(|why| fail(&why))?;
         env.extend(parse_env_file(&text).map_err(|why| fail(&why))?);
     }

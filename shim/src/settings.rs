@@ -42,7 +42,10 @@ impl Settings {
     pub fn defaults() -> Settings {
         let home = env::home_dir().filter(|home| home.is_absolute()).unwrap_or_else(|| PathBuf::from("/"));
         let base = |variable: &str, otherwise: &str| {
-            env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute()).unwrap_or_else(|| home.join(otherwise))
+            env::var_os(variable)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+                .unwrap_or_else(|| home.join(otherwise))
         };
         let own = home.join(".smcp");
         Settings {
@@ -79,7 +82,9 @@ impl Settings {
     }
 
     fn read_file(&mut self, path: &Path, must_exist: bool) -> Result<(), Failure> {
-        let fail = |why: &dyn std::fmt::Display| Failure::new(exit::CONFIGURATION, format!("configuration {}: {why}", path.display()));
+        let fail = |why: &dyn std::fmt::Display| {
+            Failure::new(exit::CONFIGURATION, format!("configuration {}: {why}", path.display()))
+        };
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(why) if why.kind() == std::io::ErrorKind::NotFound && !must_exist => return Ok(()),
@@ -105,7 +110,9 @@ impl Settings {
         for (name, value) in env::vars_os() {
             let Some(key) = name.to_str().and_then(|name| name.strip_prefix("MCP_")) else { continue };
             let key = key.to_ascii_lowercase();
-            let fail = |why: &str| Failure::new(exit::CONFIGURATION, format!("environment variable {}: {why}", name.display()));
+            let fail = |why: &str| {
+                Failure::new(exit::CONFIGURATION, format!("environment variable {}: {why}", name.display()))
+            };
             if KEYS.contains(&key.as_str()) {
                 let value = value.to_str().ok_or_else(|| fail("it is not UTF-8"))?;
                 self.set(&key, value).map_err(|why| fail(&why))?;
@@ -235,8 +242,11 @@ fn path(value: &str) -> Result<PathBuf, String> {
 }
 
 fn not_enforced(path: &Path, what: &str) -> Failure {
-    Failure::new(exit::CONFIGURATION, format!("configuration {}: {what} is not enforced by this version of smcp, so nothing runs", path.display()))
-        .hint("remove it, or use a version of smcp that enforces it")
+    Failure::new(
+        exit::CONFIGURATION,
+        format!("configuration {}: {what} is not enforced by this version of smcp, so nothing runs", path.display()),
+    )
+    .hint("remove it, or use a version of smcp that enforces it")
 }
 
 #[cfg(test)]
@@ -253,7 +263,9 @@ mod tests {
 
     #[test]
     fn values_are_read_in_their_units() {
-        let settings = read("max_memory: 1G\nmax_cpu: 500\nmax_pids: \"64\"\ntimeout: 1h30m\naudit_log_file: /x/audit.log\n").unwrap();
+        let settings =
+            read("max_memory: 1G\nmax_cpu: 500\nmax_pids: \"64\"\ntimeout: 1h30m\naudit_log_file: /x/audit.log\n")
+                .unwrap();
         assert_eq!((settings.max.memory, settings.max.cpu, settings.max.pids), (1 << 30, 500, 64));
         assert_eq!(settings.max.timeout, Duration::from_secs(5400));
         assert_eq!(settings.audit_log, Path::new("/x/audit.log"));

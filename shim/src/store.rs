@@ -43,7 +43,12 @@ pub fn push(text: &str, target: Option<&str>, settings: &Settings) -> Result<(),
     let target: Reference = target.unwrap_or(text).parse()?;
     let pushed = publish(&store, &kept.descriptor, &target, &network)?;
     println!("{} {}", pushed.target, pushed.descriptor.digest);
-    show::say(&format!("{} blobs sent ({}), {} were there", pushed.uploaded, format_size(pushed.bytes), pushed.present));
+    show::say(&format!(
+        "{} blobs sent ({}), {} were there",
+        pushed.uploaded,
+        format_size(pushed.bytes),
+        pushed.present
+    ));
     Ok(())
 }
 
@@ -62,6 +67,7 @@ pub fn build(typed: &cli::Build, settings: &Settings) -> Result<(), Failure> {
         refresh: typed.refresh,
         bin: typed.bin.clone(),
         node_version: typed.node.clone(),
+        debian: typed.debian.clone(),
         host_runtime: typed.runtime.is_some(),
     };
     let built = build_package(&source, &options, &store, &show::say)?;

@@ -274,7 +274,9 @@ impl Events {
             let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
             let mut fds = [PollFd::new(&self.pipe, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
             match poll(&mut fds, Some(&timeout)) {
-                Ok(0) => return Err(Refusal::new("starting the container", format!("it took longer than {PATIENCE:?}"))),
+                Ok(0) => {
+                    return Err(Refusal::new("starting the container", format!("it took longer than {PATIENCE:?}")));
+                }
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(why) => return Err(Refusal::new("waiting for the container", why)),
             }

@@ -87,7 +87,7 @@ fn mount_cgroup() -> io::Result<()> {
     match rustix::mount::mount("cgroup2", "/sys/fs/cgroup", "cgroup2", flags, None) {
         // The one that is there already is the same hierarchy.
         Err(rustix::io::Errno::BUSY)
-            if rustix::fs::statfs("/sys/fs/cgroup").is_ok_and(|fs| fs.f_type as i64 == CGROUP2_SUPER_MAGIC) =>
+            if rustix::fs::statfs("/sys/fs/cgroup").is_ok_and(|fs| fs.f_type == CGROUP2_SUPER_MAGIC) =>
         {
             Ok(())
         }

@@ -97,7 +97,6 @@ fn keep(server: Pid, signals: &SignalDescriptor, lifeline: &OwnedFd, events: &Re
     }
 }
 
-
 fn reap(server: Pid, events: &Reporter<impl AsFd>) {
     while let Ok(Waited::Ended(ended)) = sys::wait(Children::Any, false) {
         if ended.pid == server {

@@ -65,7 +65,10 @@ fn build(order: OwnedFd, events: &OwnedFd, lifeline: OwnedFd) -> Result<(), Refu
         .as_sibling(true)
         .build()
         .map_err(fail("creating the container"))?;
-    let pid = container.pid().map(|pid| pid.as_raw()).ok_or_else(|| Refusal::new("creating the container", "it has no init"))?;
+    let pid = container
+        .pid()
+        .map(|pid| pid.as_raw())
+        .ok_or_else(|| Refusal::new("creating the container", "it has no init"))?;
     Reporter(events).send(&Event::Init { pid });
     container.start().map_err(fail("starting the container"))
 }

@@ -34,9 +34,12 @@ pub struct Root {
 pub fn assemble(plan: &Plan, sources: Sources) -> Result<Root, Refusal> {
     let workshop = private_tmpfs(4 << 20, 0o755, Exec::Allowed).map_err(|why| Refusal::new("making a tmpfs", why))?;
     let step = |what: &'static str| move |why: io::Error| Refusal::new(what, why);
-    attach(&workshop, &rustix::fs::open(WORKSHOP, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|why| Refusal::new(format!("opening {WORKSHOP}"), why))?)
-        .map_err(step("mounting the workshop"))?;
+    attach(
+        &workshop,
+        &rustix::fs::open(WORKSHOP, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|why| Refusal::new(format!("opening {WORKSHOP}"), why))?,
+    )
+    .map_err(step("mounting the workshop"))?;
     let directory = |name: &str| make_directory(&workshop, Path::new(name)).map_err(step("making a directory"));
     let (skeleton, root, layers) = (directory("skeleton")?, directory("root")?, directory("layers")?);
     directory("bundle")?;
@@ -154,7 +157,8 @@ fn merge(lower: &[String]) -> io::Result<OwnedFd> {
     rustix::mount::fsconfig_set_string(overlay.as_fd(), "lowerdir", lower.join(":"))?;
     rustix::mount::fsconfig_set_flag(overlay.as_fd(), "ro")?;
     rustix::mount::fsconfig_create(overlay.as_fd())?;
-    let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let attributes =
+        MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     Ok(rustix::mount::fsmount(overlay.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 

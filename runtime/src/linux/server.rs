@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Access;
 use rustix::io::Errno;
 
+use super::measure;
 use super::sys::{self, SignalSet};
 use super::wire::{Event, NotExecuted, NotExecutedKind, Order, Reporter};
-use super::measure;
 
 /// Runs the server's program once the supervisor says so. `lifeline` delivers one byte for yes and its end for no.
 pub fn start(order: &Order, events: &OwnedFd, lifeline: &OwnedFd) -> ! {
@@ -48,8 +48,12 @@ fn execute(order: &Order) -> NotExecuted {
         Ok(path) => path,
         Err(why) => return fail(NotExecutedKind::NotFound, why),
     };
-    let string = |text: &str| CString::new(text).map_err(|_| fail(NotExecutedKind::NotExecutable, "an argument or variable holds a NUL byte".into()));
-    let strings = |texts: &mut dyn Iterator<Item = String>| texts.map(|text| string(&text)).collect::<Result<Vec<_>, _>>();
+    let string = |text: &str| {
+        CString::new(text)
+            .map_err(|_| fail(NotExecutedKind::NotExecutable, "an argument or variable holds a NUL byte".into()))
+    };
+    let strings =
+        |texts: &mut dyn Iterator<Item = String>| texts.map(|text| string(&text)).collect::<Result<Vec<_>, _>>();
     let arguments = strings(&mut plan.command.iter().cloned());
     let environment = strings(&mut order.env.iter().map(|(name, value)| format!("{name}={value}")));
     let (arguments, environment, file) = match (arguments, environment, CString::new(path.as_os_str().as_bytes())) {
@@ -89,12 +93,16 @@ fn explain(program: &str, path: &Path, why: &io::Error) -> NotExecuted {
                 None => format!("{shown} needs a dynamic loader that the package does not hold"),
             },
         ),
-        Some(Errno::NOENT | Errno::NOTDIR) => fail(NotExecutedKind::NotFound, format!("{shown} does not exist in the package")),
+        Some(Errno::NOENT | Errno::NOTDIR) => {
+            fail(NotExecutedKind::NotFound, format!("{shown} does not exist in the package"))
+        }
         Some(Errno::NOEXEC) => fail(
             NotExecutedKind::NotExecutable,
             format!("{shown} is no program for this machine ({})", std::env::consts::ARCH),
         ),
-        Some(Errno::ACCESS) => fail(NotExecutedKind::NotExecutable, format!("{shown} is not executable (permission denied)")),
+        Some(Errno::ACCESS) => {
+            fail(NotExecutedKind::NotExecutable, format!("{shown} is not executable (permission denied)"))
+        }
         _ => fail(NotExecutedKind::NotExecutable, format!("{shown}: {why}")),
     }
 }

@@ -58,7 +58,8 @@ impl Sources {
 }
 
 fn open_layer(path: &Path, attributes: MountAttributes<'_>) -> io::Result<OwnedFd> {
-    let mount = clone_mount(&rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC | OFlags::DIRECTORY, Mode::empty())?)?;
+    let mount =
+        clone_mount(&rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC | OFlags::DIRECTORY, Mode::empty())?)?;
     sys::set_mount(&mount, attributes)?;
     Ok(mount)
 }
@@ -77,16 +78,13 @@ fn open_grant(
         .map_err(|why| fail(why.into()))?;
     let stat = rustix::fs::fstat(&file).map_err(|why| fail(why.into()))?;
     let mount = clone_mount(&file).map_err(fail)?;
-    let attributes = MountAttributes {
-        read_only: access == Access::Ro,
-        no_exec: exec == Exec::Denied,
-        id_map: None,
-    };
+    let attributes = MountAttributes { read_only: access == Access::Ro, no_exec: exec == Exec::Denied, id_map: None };
     match identity.mapping {
         Mapping::Caller | Mapping::Root => sys::set_mount(&mount, attributes).map_err(fail)?,
         Mapping::Unprivileged => {
             let id_map = Some(shifts.get((stat.st_uid, stat.st_gid), identity).map_err(fail)?);
-            sys::set_mount(&mount, MountAttributes { id_map, ..attributes }).map_err(|why| not_shifted(source, &file, why))?;
+            sys::set_mount(&mount, MountAttributes { id_map, ..attributes })
+                .map_err(|why| not_shifted(source, &file, why))?;
         }
     }
     Ok(Grant { mount, directory: FileType::from_raw_mode(stat.st_mode) == FileType::Directory })

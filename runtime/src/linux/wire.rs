@@ -32,10 +32,7 @@ impl Order {
         let mut file = File::from(fd);
         file.write_all(&serde_json::to_vec(self)?)?;
         file.rewind()?;
-        rustix::fs::fcntl_add_seals(
-            &file,
-            SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE,
-        )?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
         Ok(file.into())
     }
 

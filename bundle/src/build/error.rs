@@ -1,0 +1,177 @@
+//! What can go wrong in a build.
+
+use std::io;
+use std::path::PathBuf;
+
+use distribution::{Digest, Kind};
+
+use crate::manifest::ManifestError;
+use crate::pack::PackError;
+use crate::unpack::UnpackError;
+
+/// What went wrong and why; [`BuildError::hint`] has the next step where there is one.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// A reference to something that is a package already, or that this version cannot build.
+    #[error("{0} is no source that can be built")]
+    NoSource(String),
+    /// A program of the host that the build needs is not there.
+    #[error("{program}: not found")]
+    ToolMissing {
+        /// Its name.
+        program: String,
+    },
+    /// A program of the host failed.
+    #[error("{program} failed ({status}):\n{output}")]
+    Tool {
+        /// Its name.
+        program: String,
+        /// Exit status or signal, in words.
+        status: String,
+        /// The last lines that it printed, without control characters.
+        output: String,
+    },
+    /// A program of the host answered with something that is not understood.
+    #[error("{program}: {why}")]
+    Answer {
+        /// Its name.
+        program: String,
+        /// What was expected.
+        why: String,
+    },
+    /// A download is not what was announced.
+    #[error("{what}: expected {wanted}, got {got}")]
+    Integrity {
+        /// The file.
+        what: String,
+        /// The hash that was announced.
+        wanted: String,
+        /// The hash that it has.
+        got: String,
+    },
+    /// It cannot be told which program of a package is the server.
+    #[error("{package}: {why}")]
+    EntryPoint {
+        /// The package.
+        package: String,
+        /// Why.
+        why: String,
+        /// What can be chosen.
+        choices: Vec<String>,
+    },
+    /// `smcp.toml` is missing, malformed or says something impossible.
+    #[error("{}{}: {why}", file.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
+    Recipe {
+        /// The file.
+        file: PathBuf,
+        /// The line, counted from 1, where it is known.
+        line: Option<usize>,
+        /// What is wrong.
+        why: String,
+    },
+    /// Options that contradict each other or cannot be used.
+    #[error("{0}")]
+    Options(String),
+    /// A link that leaves the directory that is packed.
+    #[error("{}: it is a link to {}, which is not packed", path.display(), target.display())]
+    Link {
+        /// The link.
+        path: PathBuf,
+        /// Where it leads.
+        target: PathBuf,
+    },
+    /// This machine's architecture has no runtime to package.
+    #[error("{what}: none for {architecture}")]
+    Architecture {
+        /// What was looked for.
+        what: &'static str,
+        /// As Go names it.
+        architecture: String,
+    },
+    /// The manifest that would result is refused.
+    #[error("manifest: {0}")]
+    Manifest(#[from] ManifestError),
+    /// A layer could not be packed.
+    #[error(transparent)]
+    Pack(#[from] PackError),
+    /// A layer that was built before could not be unpacked.
+    #[error("layer {digest}: {source}")]
+    Unpack {
+        /// The layer.
+        digest: Digest,
+        /// Why.
+        source: UnpackError,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] distribution::Error),
+    /// A file of the staging directory or of the source.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done to which file.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl BuildError {
+    /// The next step, where there is one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NoSource(_) => Some("build from npm:NAME, pypi:NAME or ./dir".into()),
+            Self::ToolMissing { program } => missing_hint(program),
+            Self::Tool { program, .. } if program == "apt-get" => {
+                Some("the package lists may be old: sudo apt-get update".into())
+            }
+            Self::EntryPoint { choices, .. } if !choices.is_empty() => {
+                Some(format!("choose one with --bin: {}", choices.join(", ")))
+            }
+            Self::Recipe { line: None, .. } => Some(
+                "a directory is built by the smcp.toml in it: name, version, [entrypoint] args, [build] runtime".into(),
+            ),
+            Self::Manifest(error) => error.hint(),
+            Self::Store(error) => error.hint(),
+            _ => None,
+        }
+    }
+
+    /// What it means for the caller's exit code: `Reference` is a wrong request.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::NoSource(_)
+            | Self::EntryPoint { .. }
+            | Self::Recipe { .. }
+            | Self::Options(_)
+            | Self::Link { .. }
+            | Self::Manifest(_) => Kind::Reference,
+            Self::ToolMissing { .. } | Self::Tool { .. } | Self::Answer { .. } | Self::Architecture { .. } => {
+                Kind::Resolve
+            }
+            Self::Integrity { .. } => Kind::Verification,
+            Self::Store(error) | Self::Pack(PackError::Store(error)) => error.kind(),
+            Self::Pack(_) | Self::Unpack { .. } | Self::Io { .. } => Kind::Store,
+        }
+    }
+
+    pub(super) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+
+    pub(super) fn answer(program: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::Answer { program: program.into(), why: why.into() }
+    }
+}
+
+fn missing_hint(program: &str) -> Option<String> {
+    let hint = match program {
+        "npm" => "install npm, for example: sudo apt-get install npm",
+        "python3" => "install it, for example: sudo apt-get install python3 python3-pip",
+        "apt-get" | "dpkg-deb" => {
+            "the base and python layers are made on Debian or Ubuntu; elsewhere package with --runtime host"
+        }
+        _ => return None,
+    };
+    Some(hint.into())
+}

@@ -1,0 +1,118 @@
+//! A python that compiles and installs: the one of a package's own layers, or the host's.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use distribution::Platform;
+
+use super::error::BuildError;
+use super::tool::Tool;
+use super::tree;
+
+/// How to start a python, and its version.
+pub(super) struct Interpreter {
+    /// `X.Y`
+    pub(super) version: String,
+    command: Vec<OsString>,
+    home: Option<PathBuf>,
+    pip: Vec<OsString>,
+}
+
+/// Compiles the files that stdin names (NUL between them), each relative to a root, into another directory. Hash-based
+/// and unchecked: a read-only root can never write a cache, and times are not kept. What does not compile (templates,
+/// code for other versions) is left as it is, as pip does.
+const COMPILE: &str = r#"
+import importlib.util, os, py_compile, sys
+root, prefix, out = sys.argv[1:]
+for name in map(os.fsdecode, filter(None, sys.stdin.buffer.read().split(b"\0"))):
+    try:
+        py_compile.compile(
+            os.path.join(root, name),
+            os.path.join(out, importlib.util.cache_from_source(name)),
+            os.path.join(prefix, name),
+            doraise=True,
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )
+    except py_compile.PyCompileError:
+        pass
+"#;
+
+impl Interpreter {
+    /// The python in `tree`, started by its own loader with the libraries of `roots`: it runs on any host.
+    pub(super) fn unpacked(version: &str, roots: &[&Path], tree: &Path) -> Result<Self, BuildError> {
+        let (triplet, loader) = loader()?;
+        // A tree that is not merged yet has libraries in both places.
+        let places = |root: &&Path| ["usr/lib", "lib"].map(|lib| root.join(lib).join(triplet));
+        let places: Vec<PathBuf> = roots.iter().flat_map(places).filter(|place| place.is_dir()).collect();
+        let loader = places.iter().map(|place| place.join(loader)).find(|loader| loader.is_file());
+        let missing = || BuildError::answer("libc6", "it holds no dynamic loader");
+        let libraries = std::env::join_paths(&places).map_err(|e| BuildError::answer("store", e.to_string()))?;
+        let python = tree.join(format!("usr/bin/python{version}"));
+        let command = vec![loader.ok_or_else(missing)?.into(), "--library-path".into(), libraries, python.into()];
+        Ok(Self { version: version.into(), command, home: Some(tree.join("usr")), pip: Vec::new() })
+    }
+
+    /// The host's `python3` and its pip.
+    pub(super) fn host() -> Result<Self, BuildError> {
+        let version =
+            Tool::new("python3").args(["-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).output()?;
+        let host = Self {
+            version: version.trim().into(),
+            command: vec!["python3".into()],
+            home: None,
+            pip: vec!["-m".into(), "pip".into()],
+        };
+        host.pip().args(["--version"]).output()?;
+        Ok(host)
+    }
+
+    /// With the pip in this wheel.
+    pub(super) fn with_pip(self, pip: PathBuf) -> Self {
+        Self { pip: vec![pip.into()], ..self }
+    }
+
+    pub(super) fn pip(&self) -> Tool {
+        // What these two would ask for contradicts installing into a directory.
+        self.start().args(&self.pip).env("PIP_USER", "0").env("PIP_REQUIRE_VIRTUALENV", "0")
+    }
+
+    /// Compiles the sources below `root` that `keep` keeps, as they will be found at `prefix`, into the same places
+    /// below `out`.
+    pub(super) fn compile(
+        &self,
+        root: &Path,
+        prefix: &Path,
+        out: &Path,
+        keep: &dyn Fn(&Path) -> bool,
+    ) -> Result<(), BuildError> {
+        let mut names = Vec::new();
+        for (path, kind) in tree::entries(root, keep)? {
+            if kind.is_file() && path.extension().is_some_and(|end| end == "py") {
+                names.extend_from_slice(path.as_os_str().as_encoded_bytes());
+                names.push(0);
+            }
+        }
+        let places = [root, prefix, out];
+        self.start().args(["-S", "-W", "ignore", "-c", COMPILE]).args(places).dir(out).input(names).output().map(drop)
+    }
+
+    fn start(&self) -> Tool {
+        let tool = Tool::new(&self.command[0]).args(&self.command[1..]);
+        // The order of sets ends up in compiled files; nothing may be written beside the sources of a shared layer.
+        let tool = tool.env("PYTHONHASHSEED", "0").env("PYTHONDONTWRITEBYTECODE", "1");
+        let tool = tool.env("PYTHONNOUSERSITE", "1").env("PYTHONUTF8", "1");
+        match &self.home {
+            Some(home) => tool.env("PYTHONHOME", home),
+            None => tool,
+        }
+    }
+}
+
+/// Debian's name of this architecture's libraries, and the dynamic loader among them.
+fn loader() -> Result<(&'static str, &'static str), BuildError> {
+    match Platform::host().architecture.as_str() {
+        "amd64" => Ok(("x86_64-linux-gnu", "ld-linux-x86-64.so.2")),
+        "arm64" => Ok(("aarch64-linux-gnu", "ld-linux-aarch64.so.1")),
+        other => Err(BuildError::Architecture { what: "python", architecture: other.into() }),
+    }
+}

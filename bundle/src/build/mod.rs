@@ -1,0 +1,102 @@
+//! Makes packages: `npm:NAME`, `pypi:NAME` and `./dir` into OCI images in the store.
+//!
+//! What comes from a registry is downloaded on the host, with install scripts off and every file checked by hash, and
+//! the image says so in an annotation ([`DOWNLOADS`]). Nothing of a package is executed by a build. The layers
+//! that packages share (Debian's libraries, node, python) are made once and reused by digest.
+
+mod apt;
+mod debian;
+mod directory;
+mod dist_info;
+mod entry;
+mod error;
+mod image;
+mod interpreter;
+mod node;
+mod npm;
+mod pattern;
+mod pypi;
+mod recipe;
+mod runtime;
+mod shared;
+mod staging;
+mod tool;
+mod tree;
+
+use distribution::{Descriptor, Lease, Reference, Store};
+
+use crate::manifest::Manifest;
+pub use error::BuildError;
+pub use image::{BASE, DEBIAN, DOWNLOADS, RUNTIME};
+use staging::Staging;
+
+/// Builds `source` into `store`: the image is complete there, under no name yet.
+///
+/// `say` is told what is being done, one line without a full stop each time.
+///
+/// # Errors
+/// When the source cannot be built, a program of the host fails, or the store cannot be written. What was staged is
+/// removed in any case.
+pub fn build(
+    source: &Reference,
+    options: &BuildOptions,
+    store: &Store,
+    say: &dyn Fn(&str),
+) -> Result<Built, BuildError> {
+    let lease = store.lease()?;
+    let job = Job { options, store, say };
+    let parts = match source {
+        Reference::Npm(package) => npm::package(&job, package)?,
+        Reference::Pypi(package) => pypi::package(&job, package)?,
+        Reference::Directory(dir) => directory::package(&job, dir)?,
+        other => return Err(BuildError::NoSource(other.to_string())),
+    };
+    let (descriptor, manifest) = image::assemble(&job, parts)?;
+    Ok(Built { descriptor, manifest, _lease: lease })
+}
+
+/// How to build.
+#[derive(Debug, Clone, Default)]
+pub struct BuildOptions {
+    /// The time of every file of the application's layer and of the image, in seconds since 1970: `SOURCE_DATE_EPOCH`.
+    /// Without it files have the time 0 and the image has none.
+    pub source_date_epoch: Option<u64>,
+    /// Make the shared layers again, even where they are in the store.
+    pub refresh: bool,
+    /// Which program of the package is the server, where it has several.
+    pub bin: Option<String>,
+    /// The version of node: a range of npm, such as `22` or `24.1.0`. Without it the newest with
+    /// long-term support, 24.
+    pub node_version: Option<String>,
+    /// Debian packages that the server starts programs of, such as `git`.
+    pub debian: Vec<String>,
+    /// Leave the interpreter and the base out: the package runs by the interpreter of the host.
+    pub host_runtime: bool,
+}
+
+/// A package in the store; as long as this lives nothing is removed there, so that a name can be given to it in peace.
+#[derive(Debug)]
+pub struct Built {
+    /// Its image manifest.
+    pub descriptor: Descriptor,
+    /// What its label says.
+    pub manifest: Manifest,
+    _lease: Lease,
+}
+
+/// What every step of one build needs.
+struct Job<'a> {
+    options: &'a BuildOptions,
+    store: &'a Store,
+    say: &'a dyn Fn(&str),
+}
+
+impl Job<'_> {
+    fn staging(&self) -> Result<Staging, BuildError> {
+        Staging::new(&self.store.root().join("tmp"))
+    }
+
+    fn say(&self, line: impl AsRef<str>) {
+        (self.say)(line.as_ref());
+    }
+}

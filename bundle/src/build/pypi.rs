@@ -1,0 +1,159 @@
+//! `pypi:NAME[==V]`: pip downloads wheels, every one is hashed, then exactly those are installed and compiled.
+//!
+//! Source distributions are refused: building one executes the package's code.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use distribution::{Digest, Hasher, PackageName};
+use serde_json::json;
+
+use super::dist_info::{Described, clean_records, describe, normal};
+use super::error::BuildError;
+use super::image::{DOWNLOADS, Parts};
+use super::interpreter::Interpreter;
+use super::{Job, entry, runtime, tree};
+use crate::manifest::Manifest;
+use crate::pack::{FileMode, LayerBuilder};
+
+/// A downloaded wheel.
+struct Wheel {
+    name: String,
+    version: String,
+    digest: Digest,
+}
+
+/// Downloads, installs and compiles in a staging directory, and packs that.
+pub(super) fn package(job: &Job, package: &PackageName) -> Result<Parts, BuildError> {
+    let (layers, python) = runtime::python(job)?;
+    let staging = job.staging()?;
+    let (wheels_dir, site) = (staging.path().join("wheels"), staging.path().join("site"));
+    job.say(format!("pip downloads {}", package.name));
+    let wheels = download(&python, package, &wheels_dir)?;
+    install(&python, &wheels, &wheels_dir, &site)?;
+    let described = describe(&site, &package.name)?;
+    let (script, start) = entry::choose(&described.name, &described.scripts, job.options.bin.as_deref())?;
+    let script_path = Path::new("/usr/local/bin").join(script);
+
+    let place = PathBuf::from(format!("/usr/local/lib/python{}/dist-packages", python.version));
+    let compiled = staging.path().join("compiled");
+    fs::create_dir(&compiled).map_err(BuildError::io("making a directory"))?;
+    job.say(format!("compiling {} wheels", wheels.len()));
+    python.compile(&site, &place, &compiled, &|_| true)?;
+    let mut layer = LayerBuilder::new(job.options.source_date_epoch.unwrap_or(0));
+    // pip's scripts start the interpreter of this machine.
+    layer.add_tree(&site, &place, &|path| path != Path::new("bin"))?;
+    layer.add_tree(&compiled, &place, &|_| true)?;
+    layer.add_bytes(&script_path, script_text(&python.version, start), FileMode::Executable)?;
+
+    let integrity = wheels.iter().find(|wheel| normal(&wheel.name) == normal(&described.name));
+    let integrity = integrity.map(|wheel| wheel.digest.to_string());
+    let program = layers.host.clone().unwrap_or_else(|| format!("/usr/bin/python{}", python.version));
+    let manifest = manifest(&program, &described, integrity, &script_path)?;
+    // A python of the host does not look into /usr/local of the image.
+    let env = layers.host.iter().map(|_| format!("PYTHONPATH={}", place.display())).collect();
+    let application = layer.finish(job.store)?;
+    Ok(Parts { manifest, layers, application, env, annotations: annotations(&described) })
+}
+
+fn download(python: &Interpreter, package: &PackageName, into: &Path) -> Result<Vec<Wheel>, BuildError> {
+    let version = package.version.as_ref().map(|version| format!("=={version}")).unwrap_or_default();
+    let spec = format!("{}{version}", package.name);
+    let options = ["--only-binary", ":all:", "--no-input", "--quiet", "--progress-bar", "off", "--dest"];
+    python.pip().args(["download"]).args(options).args([into.as_os_str(), "--".as_ref(), spec.as_ref()]).output()?;
+    tree::files(into)?.iter().map(|file| wheel(into, file)).collect()
+}
+
+/// Name and version of a wheel stand in its file name: `NAME-VERSION-TAGS.whl`.
+fn wheel(dir: &Path, file: &Path) -> Result<Wheel, BuildError> {
+    let unknown = || BuildError::answer("pip", format!("{} is no wheel", file.display()));
+    let stem = file.to_str().and_then(|name| name.strip_suffix(".whl")).ok_or_else(unknown)?;
+    let (name, rest) = stem.split_once('-').ok_or_else(unknown)?;
+    let (version, _) = rest.split_once('-').ok_or_else(unknown)?;
+    let mut hasher = Hasher::new();
+    let hash = |mut file| io::copy(&mut file, &mut hasher);
+    File::open(dir.join(file)).and_then(hash).map_err(BuildError::io(format!("reading {}", file.display())))?;
+    Ok(Wheel { name: name.into(), version: version.into(), digest: hasher.finish().0 })
+}
+
+/// Installs those wheels and no others, without the network and the user's settings.
+fn install(python: &Interpreter, wheels: &[Wheel], from: &Path, site: &Path) -> Result<(), BuildError> {
+    let line = |wheel: &Wheel| format!("{}=={} --hash={}\n", wheel.name, wheel.version, wheel.digest);
+    let requirements = from.join("requirements.txt");
+    let lines: String = wheels.iter().map(line).collect();
+    fs::write(&requirements, lines).map_err(BuildError::io("writing requirements.txt"))?;
+    let options =
+        ["--isolated", "--no-index", "--no-deps", "--require-hashes", "--no-compile", "--no-input", "--quiet"];
+    let places = [("--find-links", from), ("--target", site), ("--requirement", requirements.as_path())];
+    let places = places.iter().flat_map(|(option, path)| [option.as_ref(), path.as_os_str()]);
+    python.pip().args(["install"]).args(options).args(places).output()?;
+    clean_records(site)
+}
+
+fn script_text(version: &str, start: &str) -> String {
+    let (module, attribute) = start.split_once(':').unwrap_or((start, "main"));
+    let first = attribute.split('.').next().unwrap_or(attribute);
+    format!(
+        "#!/usr/bin/python{version}\nimport sys\nfrom {module} import {first}\n\n\
+         if __name__ == \"__main__\":\n    sys.exit({attribute}())\n"
+    )
+}
+
+fn manifest(
+    program: &str,
+    described: &Described,
+    integrity: Option<String>,
+    script: &Path,
+) -> Result<Manifest, BuildError> {
+    let mut manifest = json!({
+        "schemaVersion": 1,
+        "name": normal(&described.name),
+        "version": described.version,
+        "mcp": {"transport": {"type": "stdio"}},
+        "entrypoint": {"args": [program, script]},
+        "source": {"type": "pypi", "ref": format!("{}=={}", described.name, described.version)},
+    });
+    let mut set = |pointer: &str, key: &str, value: Option<String>| {
+        if let (Some(value), Some(object)) = (value, manifest.pointer_mut(pointer)) {
+            object[key] = value.into();
+        }
+    };
+    set("", "description", described.summary.clone());
+    set("/mcp", "serverName", described.server_name.clone());
+    set("/source", "integrity", integrity);
+    Ok(Manifest::from_value(&manifest)?)
+}
+
+fn annotations(described: &Described) -> BTreeMap<String, String> {
+    let mut annotations = BTreeMap::from([(DOWNLOADS.to_owned(), "host".to_owned())]);
+    let mut add = |key: &str, value: &Option<String>| {
+        drop(value.as_ref().map(|value| annotations.insert(key.into(), value.clone())));
+    };
+    add("org.opencontainers.image.source", &described.source);
+    add("org.opencontainers.image.licenses", &described.license);
+    annotations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts() {
+        let script = script_text("3.11", "pkg:Cls.run");
+        assert!(script.contains("from pkg import Cls\n") && script.contains("sys.exit(Cls.run())"), "{script}");
+    }
+
+    #[test]
+    fn wheels() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = "rpds_py-2026.9.1-cp311-cp311-manylinux_2_17_x86_64.whl";
+        fs::write(dir.path().join(file), "abc").unwrap();
+        let wheel = wheel(dir.path(), Path::new(file)).unwrap();
+        assert_eq!((wheel.name.as_str(), wheel.version.as_str()), ("rpds_py", "2026.9.1"));
+        assert_eq!(wheel.digest, Digest::of(b"abc"));
+        assert!(super::wheel(dir.path(), Path::new("x-1.tar.gz")).is_err());
+    }
+}

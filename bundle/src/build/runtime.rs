@@ -1,0 +1,50 @@
+//! Which base and which interpreter a package gets.
+
+use super::error::BuildError;
+use super::interpreter::Interpreter;
+use super::shared::SharedLayer;
+use super::{Job, debian, node};
+
+/// What the program of a package is run by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    Node,
+    Python,
+    /// Nothing: it is a native program.
+    #[default]
+    None,
+}
+
+/// What lies below the application, lowest first.
+#[derive(Default)]
+pub(super) struct Layers {
+    pub(super) base: Option<SharedLayer>,
+    pub(super) runtime: Option<SharedLayer>,
+    /// The interpreter of the host that takes the place of both, by the name of its program.
+    pub(super) host: Option<String>,
+}
+
+/// The base and node, or node of the host.
+pub(super) fn node(job: &Job) -> Result<Layers, BuildError> {
+    if job.options.host_runtime {
+        return Ok(Layers { host: Some("node".into()), ..Layers::default() });
+    }
+    Ok(Layers { runtime: Some(node::layer(job)?), ..base(job)? })
+}
+
+/// The base and python, or python of the host; and that python, to install and compile by.
+pub(super) fn python(job: &Job) -> Result<(Layers, Interpreter), BuildError> {
+    if job.options.host_runtime {
+        let python = Interpreter::host()?;
+        return Ok((Layers { host: Some(format!("python{}", python.version)), ..Layers::default() }, python));
+    }
+    let base = debian::base(job)?;
+    let python = debian::python(job, &base)?;
+    Ok((Layers { base: Some(base.layer), runtime: Some(python.layer), host: None }, python.interpreter))
+}
+
+/// The base alone.
+pub(super) fn base(job: &Job) -> Result<Layers, BuildError> {
+    Ok(Layers { base: Some(debian::base(job)?.layer), ..Layers::default() })
+}
