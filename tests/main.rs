@@ -1,1 +1,27 @@
-fn main() {}
+//! Black-box tests: they start `smcp` (or the program that `SMCP_UNDER_TEST` names) as a user would, and look at its
+//! streams, its exit code, its audit log and the machine. `world.rs` has the one
+//! builder of worlds, `command.rs` the one command type.
+
+#![forbid(unsafe_code)]
+
+mod bad_input;
+mod build;
+mod cache;
+mod command;
+mod escape;
+mod image;
+mod liar;
+mod needs;
+mod patience;
+mod place;
+mod probe;
+mod processes;
+mod real_servers;
+mod registry;
+mod run_audit;
+mod run_exit;
+mod run_grants;
+mod run_lifecycle;
+mod run_stdio;
+mod servers;
+mod world;

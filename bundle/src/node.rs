@@ -85,6 +85,15 @@ impl<'a> Node<'a> {
 
     /// An absolute path without `..` that is not `/` itself.
     pub(crate) fn absolute_path(&self) -> Result<PathBuf> {
+        let path = self.absolute_path_or_root()?;
+        if path == Path::new("/") {
+            return Err(self.wrong("must not be `/`"));
+        }
+        Ok(path)
+    }
+
+    /// An absolute path without `..`.
+    pub(crate) fn absolute_path_or_root(&self) -> Result<PathBuf> {
         let path = Path::new(self.string()?);
         if !path.is_absolute() {
             return Err(self.wrong("must be an absolute path"));
@@ -92,11 +101,7 @@ impl<'a> Node<'a> {
         if path.components().any(|part| part == Component::ParentDir) {
             return Err(self.wrong("must not hold `..`"));
         }
-        let path: PathBuf = path.components().collect();
-        if path == Path::new("/") {
-            return Err(self.wrong("must not be `/`"));
-        }
-        Ok(path)
+        Ok(path.components().collect())
     }
 }
 

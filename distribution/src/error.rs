@@ -134,9 +134,8 @@ impl Error {
     /// Which kind of error this is.
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Reference(_) | Self::Address { .. } => Kind::Reference,
-            Self::NotBuilt(_)
-            | Self::NotFound { .. }
+            Self::Reference(_) | Self::Address { .. } | Self::NotBuilt(_) => Kind::Reference,
+            Self::NotFound { .. }
             | Self::Ambiguous { .. }
             | Self::NoPlatform { .. }
             | Self::Offline(_)

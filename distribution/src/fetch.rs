@@ -9,7 +9,7 @@ use std::thread;
 
 use crate::registry::{Patience, Repository};
 use crate::source::open_blob;
-use crate::store::{Blob, Origin, Verified};
+use crate::store::{Blob, Lease, Origin, Verified};
 use crate::{
     Descriptor, Digest, Error, Freshness, MAX_CONFIG, Mode, Network, Resolved, Result, Source, Store, media_type,
     rootfs,
@@ -20,15 +20,11 @@ const AT_ONCE: usize = 4;
 /// The largest packed layer, in bytes.
 const MAX_LAYER: u64 = 4 << 30;
 
-/// Brings the configuration and the missing layers of an image into the store and remembers its name.
-///
-/// Where nothing is missing there is no connection, no thread and, for a cached answer, no write. Two processes that
-/// want the same blob fetch it once.
+/// Brings the configuration of an image into the store: what it is can be judged before its layers are fetched.
 ///
 /// # Errors
-/// As [`crate::resolve`]. The name is remembered only when everything is there.
-pub fn fetch(resolved: &Resolved, store: &Store, net: &Network, progress: &dyn Fn(Progress)) -> Result<Image> {
-    let _lease = store.lease()?;
+/// As [`crate::resolve`].
+pub fn configure(resolved: &Resolved, store: &Store, net: &Network) -> Result<Image> {
     let origin = Fetcher { resolved, store, net, host: OnceRepository::default() };
     let manifest = &resolved.manifest;
     check_kinds(resolved)?;
@@ -40,26 +36,76 @@ pub fn fetch(resolved: &Resolved, store: &Store, net: &Network, progress: &dyn F
         Err(other) => return Err(other),
     };
     let diff_ids = layers_of(resolved, &config)?;
+    Ok(Image { resolved: resolved.clone(), config, layers: manifest.layers.clone(), diff_ids })
+}
+
+/// Brings the layers of an image into the store that are neither packed nor unpacked there.
+///
+/// Where nothing is missing there is no connection and no thread. Two processes that want the same blob fetch it once.
+///
+/// # Errors
+/// As [`crate::resolve`].
+pub fn fetch(image: &Image, store: &Store, net: &Network, progress: &dyn Fn(Progress)) -> Result<()> {
+    let origin = Fetcher { resolved: &image.resolved, store, net, host: OnceRepository::default() };
     let mut seen = BTreeSet::new();
     let unpacked = |diff_id: &Digest| store.layer(diff_id).is_some();
-    let mut missing: Vec<&Descriptor> = manifest
+    let mut missing: Vec<&Descriptor> = image
         .layers
         .iter()
-        .zip(&diff_ids)
+        .zip(&image.diff_ids)
         .filter(|(layer, diff_id)| !unpacked(diff_id) && !store.contains(layer) && seen.insert(&layer.digest))
         .map(|(layer, _)| layer)
         .collect();
     // The largest first: it decides how long everything takes.
     missing.sort_by_key(|layer| std::cmp::Reverse(layer.size));
-    origin.bring_all(&missing, progress)?;
-    remember(resolved, store)?;
-    Ok(Image { resolved: resolved.clone(), config, layers: manifest.layers.clone(), diff_ids })
+    origin.bring_all(&missing, progress)
 }
 
-/// An image whose blobs are in the store.
+/// An image on its way into the store. Nothing of it is removed by others meanwhile, and nothing of it stays where it is
+/// dropped before [`Pending::keep`], unless a name holds it already.
+#[derive(Debug)]
+pub struct Pending<'a> {
+    store: &'a Store,
+    resolved: &'a Resolved,
+    lease: Option<Lease>,
+    kept: bool,
+}
+
+impl<'a> Pending<'a> {
+    /// For an image that is about to be fetched.
+    ///
+    /// # Errors
+    /// Where the store cannot be locked.
+    pub fn new(resolved: &'a Resolved, store: &'a Store) -> Result<Self> {
+        Ok(Self { store, resolved, lease: Some(store.lease()?), kept: false })
+    }
+
+    /// All of it is there and found good: remembers its name, unless the store has it so already.
+    ///
+    /// # Errors
+    /// Where the store cannot be written.
+    pub fn keep(mut self) -> Result<()> {
+        remember(self.resolved, self.store)?;
+        self.kept = true;
+        Ok(())
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.lease = None;
+        if !self.kept
+            && let Err(error) = self.store.forget(&self.resolved.descriptor)
+        {
+            tracing::warn!(%error, "parts of a package that was refused stay in the store");
+        }
+    }
+}
+
+/// An image whose configuration is in the store.
 #[derive(Debug)]
 pub struct Image {
-    /// What was fetched.
+    /// What it was resolved to.
     pub resolved: Resolved,
     /// The image configuration.
     pub config: Verified<Blob>,

@@ -1,7 +1,8 @@
 //! Names, digests, registries and the content-addressed store of smcp.
 //!
 //! `Reference → Resolved → Verified<Blob>`: [`resolve`] asks the store and, where that is needed, a registry what a
-//! [`Reference`] stands for; [`fetch`] brings the image's blobs into the [`Store`]; [`push`] publishes from there.
+//! [`Reference`] stands for; [`configure`] and [`fetch`] bring the image's blobs into the [`Store`], where [`Pending`] keeps
+//! them once they are found good; [`push`] publishes from there.
 //! This crate knows nothing of permissions, kernels or terminals. It starts no thread and opens no connection when
 //! everything that is asked for is in the store already.
 #![forbid(unsafe_code)]
@@ -28,7 +29,7 @@ mod url;
 pub use descriptor::Descriptor;
 pub use digest::{Digest, DigestError, Hasher};
 pub use error::{Error, Kind, Result};
-pub use fetch::{Image, Progress, fetch};
+pub use fetch::{Image, Pending, Progress, configure, fetch};
 pub use image::{Document, ImageError, ImageIndex, ImageManifest, MAX_CONFIG, MAX_MANIFEST};
 pub use platform::Platform;
 pub use push::{Pushed, push};

@@ -121,8 +121,21 @@ pub enum Source {
 }
 
 /// Goes from what a name stands for to the manifest of one platform; `get` brings the bytes of a manifest that the
-/// store does not have, and need not check them.
+/// store does not have, and need not check them. Where there is none, nothing of the way stays in the store.
 fn choose(
+    descriptor: &Descriptor,
+    store: &Store,
+    platform: &Platform,
+    get: &dyn Fn(&Descriptor) -> Result<Vec<u8>>,
+) -> Result<(ImageManifest, Descriptor)> {
+    walk(descriptor, store, platform, get).inspect_err(|_| {
+        if let Err(error) = store.forget(descriptor) {
+            tracing::warn!(%error, "an index that was refused stays in the store");
+        }
+    })
+}
+
+fn walk(
     descriptor: &Descriptor,
     store: &Store,
     platform: &Platform,

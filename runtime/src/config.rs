@@ -20,8 +20,9 @@ pub const MASKED_PATHS: [&str; 9] = [
     "/proc/timer_list",
 ];
 
-/// Directories of procfs that act on the host.
-pub const READ_ONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+/// Directories of procfs that act on the host; and `/dev`, where nothing is to be made beside the devices.
+pub const READ_ONLY_PATHS: [&str; 6] =
+    ["/dev", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// Which parts of the plan the reader of the configuration builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

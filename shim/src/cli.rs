@@ -1,5 +1,8 @@
 //! What a person types: the one table of commands and flags.
 
+// The comments are the help text, where brackets mean what may be left out.
+#![allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags)]
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};

@@ -1,7 +1,7 @@
 //! `smcp info`: what a package is, and what a run of it without flags would be granted.
 
 use bundle::{Manifest, Package, PackageOrigin, Request, Subprocess, format_size, judge};
-use distribution::{Mode, Network, Reference, Store, fetch, resolve};
+use distribution::{Mode, Network, Pending, Reference, Store, configure, resolve};
 use runtime::{Caller, Identity, UserFlag};
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::run::caller_env;
 use crate::settings::Settings;
 use crate::show;
 
-/// Shows a package; fetches it where it is not in the store.
+/// Shows a package; asks its registry where it is not in the store.
 ///
 /// # Errors
 /// Where it cannot be had or read.
@@ -19,8 +19,9 @@ pub fn info(text: &str, as_json: bool, settings: &Settings) -> Result<(), Failur
     let network = Network::new(&settings.registry, Mode::CacheFirst { refresh: settings.refresh });
     let reference: Reference = text.parse()?;
     let resolved = resolve(&reference, &store, &network)?;
-    let image = fetch(&resolved, &store, &network, &show::progress)?;
-    let package = Package::read(&image)?;
+    // Neither its layers nor its name are kept: looking at a package is not fetching it.
+    let _pending = Pending::new(&resolved, &store)?;
+    let package = Package::read(&configure(&resolved, &store, &network)?)?;
     let identity = Identity::of_caller(&Caller::of_this_process(), UserFlag::Default, 0);
     let granted = match judge(&package, &Request::default(), &settings.max, &caller_env(settings, &identity)?) {
         Ok(grant) => json!({

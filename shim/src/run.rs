@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bundle::{Access, parse_count, parse_duration, parse_env_file, parse_millicores, parse_size};
 use bundle::{CallerEnv, LimitRequest, MountFlag, Package, Request, SubprocessFlag, UnitError, judge};
-use distribution::{Freshness, Mode, Network, Reference, Store, fetch, resolve};
+use distribution::{Freshness, Mode, Network, Pending, Reference, Store, configure, fetch, resolve};
 use runtime::journal::{self, Ending, Journal};
 use runtime::{Caller, Identity, Layer, Plan, Report, Signals, Status, UserFlag};
 use ulid::Ulid;
@@ -89,12 +89,15 @@ fn story(
     if let Freshness::Stale(why) = &resolved.freshness {
         show::warn(&format!("{} comes from the store and may be old: {why}", resolved.name));
     }
-    let image = fetch(&resolved, &store, &network, &show::progress)?;
+    let pending = Pending::new(&resolved, &store)?;
+    let image = configure(&resolved, &store, &network)?;
     let package = Package::read(&image)?;
     let grant = judge(&package, &request, &settings.max, &caller_env(settings, &identity)?)?;
     grant.withheld.iter().for_each(show::withheld);
     record.granted(&grant);
+    fetch(&image, &store, &network, &show::progress)?;
     let layers = bundle::prepare(&package, &store)?;
+    pending.keep()?;
     let plan = Plan::new(&grant, layers.iter().map(|layer| layer.path().to_owned()).collect(), identity);
     if typed.dry_run {
         show::plan(&plan, typed.json);

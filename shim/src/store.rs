@@ -2,7 +2,7 @@
 
 use bundle::build::{BuildOptions, build as build_package};
 use bundle::{Package, format_size};
-use distribution::{Mode, Network, Reference, Store, canonical, fetch, push as publish, resolve};
+use distribution::{Mode, Network, Pending, Reference, Store, canonical, configure, fetch, push as publish, resolve};
 use serde_json::json;
 
 use crate::cli;
@@ -20,8 +20,12 @@ pub fn pull(references: &[String], registry: Option<&str>, settings: &Settings) 
     for text in references {
         let reference: Reference = text.parse()?;
         let resolved = resolve(&reference, &store, &network)?;
-        let image = fetch(&resolved, &store, &network, &show::progress)?;
-        bundle::prepare(&Package::read(&image)?, &store)?;
+        let pending = Pending::new(&resolved, &store)?;
+        let image = configure(&resolved, &store, &network)?;
+        let package = Package::read(&image)?;
+        fetch(&image, &store, &network, &show::progress)?;
+        bundle::prepare(&package, &store)?;
+        pending.keep()?;
         println!("{} {}", resolved.name, resolved.descriptor.digest);
     }
     Ok(())

@@ -35,6 +35,13 @@ pub(super) struct Package {
     pub(super) version: String,
 }
 
+impl Package {
+    /// One that satisfies whatever others ask of its version from below.
+    pub(super) fn any_version(name: &str) -> Package {
+        Package { name: name.into(), version: "9999".into() }
+    }
+}
+
 /// An archive as apt's signed lists announce it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Deb {

@@ -17,6 +17,13 @@ const BASE: [&str; 5] = ["ca-certificates", "libc6", "libgcc-s1", "libstdc++6", 
 /// pip, for the build alone.
 const PIP: &str = "python3-pip-whl";
 
+/// What some packages depend on and a server does not need of them, with the reason.
+const WITHOUT: [(&str, &[&str], &str); 1] = [(
+    "git",
+    &["git-man", "liberror-perl", "perl"],
+    "manual pages, and the commands for mail, subversion and instaweb",
+)];
+
 /// What is left out of the packages: for people, for other programs, or made again here. Whole directories, relative to
 /// the root.
 const DROPPED: [&str; 24] = [
@@ -109,8 +116,10 @@ pub(super) fn more(job: &Job, has_base: bool) -> Result<Option<SharedLayer>, Bui
     if let Some(name) = wanted.iter().find(|name| !is_package_name(name)) {
         return Err(BuildError::Options(format!("{name:?} is no name of a Debian package")));
     }
-    let base = closure(job, &[], &BASE)?;
-    let packages = closure(job, &base, &wanted)?;
+    let mut present = closure(job, &[], &BASE)?;
+    let left_out = WITHOUT.iter().filter(|(package, ..)| wanted.contains(package)).flat_map(|(_, names, _)| *names);
+    present.extend(left_out.filter(|name| !wanted.contains(name)).map(|name| Package::any_version(name)));
+    let packages = closure(job, &present, &wanted)?;
     let debs = announced(&packages)?;
     let layer = shared::layer(job, "debian", &inputs("more 1", &debs), contents(&packages), || {
         let tree = download(job, &packages, &debs)?;

@@ -64,7 +64,7 @@ impl Entrypoint {
         }
         Ok(Entrypoint {
             args: list,
-            workdir: optional(&mut fields, "workdir", |n| n.absolute_path())?,
+            workdir: optional(&mut fields, "workdir", |n| n.absolute_path_or_root())?,
             extra: fields.rest(),
         })
     }

@@ -42,13 +42,27 @@ impl Store {
         };
         fs::remove_file(self.ref_path(name)).map_err(Error::store("remove", &self.ref_path(name)))?;
         self.write_index()?;
+        let mut removed = Removed { refs: 1, ..Removed::default() };
+        self.release(&target.descriptor, &mut removed)?;
+        Ok(removed)
+    }
+
+    /// Removes what an image brought and no name holds, where nobody else is at work in the store.
+    pub(crate) fn forget(&self, descriptor: &Descriptor) -> Result<()> {
+        let Some(_alone) = lock::try_exclusive(&self.at("locks/lease")) else { return Ok(()) };
+        let _names = lock::exclusive(&self.at("locks/refs"))?;
+        self.release(descriptor, &mut Removed::default())?;
+        self.empty_trash()
+    }
+
+    /// Moves to the trash what `target` needs and no name does.
+    fn release(&self, target: &Descriptor, removed: &mut Removed) -> Result<()> {
         let mut kept = Reach::default();
         for other in self.list()? {
             self.reach(&other.descriptor, &mut kept, MAX_NESTING);
         }
         let mut freed = Reach::default();
-        self.reach(&target.descriptor, &mut freed, MAX_NESTING);
-        let mut removed = Removed { refs: 1, ..Removed::default() };
+        self.reach(target, &mut freed, MAX_NESTING);
         for layer in freed.layers.difference(&kept.layers) {
             let path = self.layer_path(layer);
             let bytes = disk::size(&path);
@@ -59,7 +73,7 @@ impl Store {
             let bytes = disk::size(&path);
             removed.count_blob(disk::discard(&path, &self.at("trash"))?, bytes);
         }
-        Ok(removed)
+        Ok(())
     }
 
     /// Removes every name, blob and layer. Servers that use those layers go on.

@@ -16,7 +16,10 @@ fn a_warm_name_costs_no_request() {
     let name = format!("{}/acme/tool@1.0+b", fake.host);
     let steps = Mutex::new(Vec::new());
     let resolved = resolve(&name.parse().unwrap(), &cache.store, &cached()).unwrap();
-    let image = fetch(&resolved, &cache.store, &cached(), &|step| steps.lock().unwrap().push(step)).unwrap();
+    let pending = Pending::new(&resolved, &cache.store).unwrap();
+    let image = configure(&resolved, &cache.store, &cached()).unwrap();
+    fetch(&image, &cache.store, &cached(), &|step| steps.lock().unwrap().push(step)).unwrap();
+    pending.keep().unwrap();
     assert_eq!(image.resolved.freshness, Freshness::Fetched);
     assert_eq!((&image.layers, image.diff_ids.len()), (&content.layers, 2));
     assert!(image.layers.iter().all(|layer| cache.store.blob(layer).unwrap().is_some()));
@@ -72,7 +75,9 @@ fn many_pulls_at_once_fetch_each_blob_once() {
             scope.spawn(move || {
                 let store = Store::open(root).unwrap();
                 let resolved = resolve(&name.parse().unwrap(), &store, &cached()).unwrap();
-                fetch(&resolved, &store, &cached(), &|_| ()).unwrap();
+                let pending = Pending::new(&resolved, &store).unwrap();
+                fetch(&configure(&resolved, &store, &cached()).unwrap(), &store, &cached(), &|_| ()).unwrap();
+                pending.keep().unwrap();
             });
         }
     });
@@ -124,7 +129,7 @@ fn a_source_must_be_built_first() {
     let cache = Cache::new();
     for text in ["npm:x", "pypi:x==1", "mcp:io.github.acme/x", "./dir", "./x.mcpb"] {
         let error = resolve(&text.parse().unwrap(), &cache.store, &cached()).unwrap_err();
-        assert_eq!(error.kind(), Kind::Resolve);
+        assert_eq!(error.kind(), Kind::Reference);
         assert!(error.hint().unwrap().contains(&format!("smcp build {text} ")), "{error}");
     }
 }

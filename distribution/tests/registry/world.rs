@@ -31,7 +31,11 @@ impl Cache {
 
     pub fn pull(&self, reference: &str, net: &Network) -> Result<Image> {
         let resolved = resolve(&reference.parse()?, &self.store, net)?;
-        fetch(&resolved, &self.store, net, &|_| ())
+        let pending = Pending::new(&resolved, &self.store)?;
+        let image = configure(&resolved, &self.store, net)?;
+        fetch(&image, &self.store, net, &|_| ())?;
+        pending.keep()?;
+        Ok(image)
     }
 }
 

@@ -44,6 +44,10 @@ pub fn enter(plan: &Plan) -> Result<Sources, Refusal> {
     )
     .map_err(|why| user_namespaces_denied("unshare", &why))?;
     map_ids(identity).map_err(|why| user_namespaces_denied("writing the id map", &why))?;
+    // A user namespace made inside would give its maker every capability over it, and with them much of the kernel. The
+    // sysctl counts those beneath this one, namespaces(7).
+    fs::write("/proc/sys/user/max_user_namespaces", "0")
+        .map_err(|why| Refusal::new("forbidding user namespaces inside", why))?;
     // Nothing mounted here may show outside, and nothing mounted outside may arrive here.
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
         .map_err(|why| Refusal::new("making the mounts private", why))?;

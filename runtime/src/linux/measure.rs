@@ -6,8 +6,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Resource;
-use rustix::thread::{CapabilitySet, CapabilitySets};
+use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 
+use super::sys;
 use super::wire::Order;
 use crate::plan::Plan;
 use crate::report::{Layer, Status};
@@ -76,7 +77,11 @@ fn capabilities() -> Status {
             return Status::Partial(format!("the ambient set holds {capability:?}"));
         }
     }
-    Status::Full
+    // A user namespace of its own would bring them all back. Where this succeeds, the run is refused.
+    match sys::unshare(UnshareFlags::NEWUSER) {
+        Err(_) => Status::Full,
+        Ok(()) => Status::Partial("a user namespace that can be made inside gives them back".into()),
+    }
 }
 
 fn no_new_privileges() -> Status {

@@ -1,0 +1,253 @@
+//! What is wrong with the input is said, has its exit code, leaves the store as it was, and has its end entry.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::image::{Built, Image};
+use crate::liar::{self, Lie};
+use crate::world::{User, World, as_each_user};
+
+/// The case: a reference and what must come of it.
+struct Bad<'a> {
+    reference: &'a str,
+    code: i32,
+    /// Words of the error.
+    says: &'a [&'a str],
+}
+
+impl Bad<'_> {
+    /// Runs it by `run`, and by `pull`, which must agree.
+    #[track_caller]
+    fn is_refused(&self, world: &World) {
+        let Bad { reference, code, says } = self;
+        world.smcp(["cache", "ls"]).run().ok();
+        let before = world.store_listing();
+        let ended = world.smcp(["run", reference]).run().expect(*code);
+        ended.explains(says);
+        ended.check(ended.stdout().is_empty(), "nothing was expected on stdout");
+        let end = world.last_end();
+        ended.check(end["exit"] == *code, "an end entry with the exit code was expected");
+        ended.check(
+            end["cause"].is_string() && end["error"].is_string(),
+            "an end entry with cause and error was expected",
+        );
+        let pulled = world.smcp(["pull", reference]).run().expect(*code);
+        pulled.check(pulled.stderr() == ended.stderr(), "the error that `run` gives was expected");
+        assert_eq!(world.store_listing(), before, "the store is as before");
+    }
+}
+
+as_each_user! {
+    a_malformed_reference,
+    a_missing_registry,
+    a_missing_package,
+    a_missing_layout,
+    a_wrong_digest,
+    another_manifest_than_was_pinned,
+    a_truncated_blob,
+    an_endless_blob,
+    a_layout_that_lies,
+    a_blob_that_changed_in_the_store,
+    a_manifest_with_an_unknown_permission,
+    a_manifest_that_is_none,
+    an_architecture_that_does_not_fit,
+    an_archive_that_reaches_outside,
+}
+
+fn a_malformed_reference(world: &World) {
+    for reference in [
+        "Acme/Hello",
+        "acme//hello",
+        "acme/hello@",
+        "acme/hello:",
+        "acme/hello@sha256:12",
+        "acme/../hello",
+        "npm:",
+        "pypi:a b",
+        "oci-layout:",
+        "acme/hello@sha256:ABCDEF",
+        "https://acme.example/hello",
+        "acme/hello world",
+    ] {
+        Bad { reference, code: 2, says: &[reference] }.is_refused(world);
+    }
+}
+
+fn a_missing_registry(world: &World) {
+    // A port that was free a moment ago; nothing listens there.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let reference = format!("localhost:{port}/test/probe:v1");
+    Bad { reference: &reference, code: 120, says: &[&format!("localhost:{port}"), "refused"] }.is_refused(world);
+}
+
+fn a_missing_package(world: &World) {
+    let liar = liar::serve(&Image::probe().build(), Lie::NoManifest);
+    let reference = format!("{}:v9", liar.name);
+    Bad { reference: &reference, code: 120, says: &["test/probe", "v9"] }.is_refused(world);
+}
+
+fn a_missing_layout(world: &World) {
+    let absent = world.text("absent");
+    Bad { reference: &format!("oci-layout:{absent}:v1"), code: 120, says: &[&absent] }.is_refused(world);
+    let image = Image::probe().build();
+    image.write(&world.directory("image"));
+    Bad { reference: &format!("oci-layout:{}:v2", world.text("image")), code: 120, says: &["v2"] }.is_refused(world);
+}
+
+/// A registry whose blobs are not what it says (A8).
+fn a_wrong_digest(world: &World) {
+    let image = Image::probe().build();
+    for (lie, digest) in [(Lie::OtherLayer, &image.layer.digest), (Lie::OtherConfig, &image.config.digest)] {
+        let reference = format!("{}:v1", liar::serve(&image, lie).name);
+        // A store of its own each: what another case fetched rightly is not asked for again.
+        let world = World::new(world.user());
+        Bad { reference: &reference, code: 122, says: &[digest] }.is_refused(&world);
+    }
+}
+
+/// A registry that answers a pinned digest with another manifest.
+fn another_manifest_than_was_pinned(world: &World) {
+    let image = Image::probe().build();
+    let reference = format!("{}@{}", liar::serve(&image, Lie::OtherManifest).name, image.manifest.digest);
+    Bad { reference: &reference, code: 122, says: &[&image.manifest.digest] }.is_refused(world);
+}
+
+fn a_truncated_blob(world: &World) {
+    let image = Image::probe().build();
+    let reference = format!("{}:v1", liar::serve(&image, Lie::ShortLayer).name);
+    Bad { reference: &reference, code: 122, says: &[&image.layer.digest, &image.layer.bytes.len().to_string()] }
+        .is_refused(world);
+    let reference = format!("{}:v1", liar::serve(&image, Lie::CutLayer).name);
+    let ended = world.smcp(["pull", &reference]).run();
+    ended.check([120, 122].contains(&ended.code()), "the network's code, or verification's, was expected");
+    ended.explains(&[&image.layer.digest]);
+}
+
+/// One that never ends is not read for ever.
+fn an_endless_blob(world: &World) {
+    let image = Image::probe().build();
+    let reference = format!("{}:v1", liar::serve(&image, Lie::EndlessLayer).name);
+    Bad { reference: &reference, code: 122, says: &[&image.layer.digest] }.is_refused(world);
+}
+
+/// The same lies told by a layout on disk.
+fn a_layout_that_lies(world: &World) {
+    let image = Image::probe().build();
+    let spoil = |name: &str, blob: fn(&Built) -> &crate::image::Blob, bytes: &dyn Fn(&[u8]) -> Vec<u8>| {
+        let world = World::new(world.user());
+        let directory = world.directory(name);
+        let reference = image.write(&directory);
+        let blob = blob(&image);
+        fs::write(blob.path_in(&directory), bytes(&blob.bytes)).unwrap();
+        Bad { reference: &reference, code: 122, says: &[&blob.digest] }.is_refused(&world);
+    };
+    spoil("other", |i| &i.layer, &|bytes| [&bytes[..bytes.len() - 1], &[!bytes[bytes.len() - 1]]].concat());
+    spoil("short", |i| &i.layer, &|bytes| bytes[..bytes.len() - 512].to_vec());
+    spoil("long", |i| &i.layer, &|bytes| [bytes, &[0; 512]].concat());
+    spoil("config", |i| &i.config, &|bytes| [bytes, b" "].concat());
+    spoil("manifest", |i| &i.manifest, &|bytes| [bytes, b" "].concat());
+    let directory = world.directory("gone");
+    let reference = image.write(&directory);
+    fs::remove_file(image.layer.path_in(&directory)).unwrap();
+    let ended = world.smcp(["run", &reference]).run();
+    ended.check([120, 122].contains(&ended.code()), "exit 120 or 122 was expected");
+    ended.explains(&[&image.layer.digest]);
+}
+
+/// A blob that changed in the store itself is found before it is used.
+fn a_blob_that_changed_in_the_store(world: &World) {
+    let image = Image::probe().build();
+    let reference = format!("{}:v1", liar::serve(&image, Lie::None).name);
+    world.smcp(["pull", &reference]).run().ok();
+    for blob in [&image.manifest, &image.config] {
+        let path = blob.path_in(&world.store());
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let right = fs::read(&path).unwrap();
+        fs::write(&path, [right.as_slice(), b" "].concat()).unwrap();
+        let ended = world.smcp(["run", "--offline", &reference, "exit", "0"]).run();
+        ended.check(ended.code() == 122, "exit 122 was expected");
+        ended.explains(&[&blob.digest]);
+        fs::write(&path, right).unwrap();
+        world.give(&path);
+    }
+    world.smcp(["run", "--offline", &reference, "exit", "0"]).run().ok();
+}
+
+/// A manifest that asks for what smcp does not know is not run as if it had not asked.
+fn a_manifest_with_an_unknown_permission(world: &World) {
+    let cases = [
+        ("top", json!({"gpu": true}), "permissions.gpu"),
+        ("deep", json!({"network": {"inbound": []}}), "permissions.network.inbound"),
+        (
+            "star",
+            json!({"network": {"outbound": [{"host": "*", "ports": [443]}]}}),
+            "permissions.network.outbound[0].host",
+        ),
+    ];
+    for (name, permissions, says) in cases {
+        let reference =
+            Image::probe().manifest(|m| m["permissions"] = permissions).build().write(&world.directory(name));
+        Bad { reference: &reference, code: MANIFEST, says: &[says] }.is_refused(world);
+    }
+    let reference =
+        Image::probe().manifest(|m| m["limits"] = json!({"memory": "512MB"})).build().write(&world.directory("unit"));
+    Bad { reference: &reference, code: MANIFEST, says: &["limits.memory", "512MB"] }.is_refused(world);
+}
+
+fn a_manifest_that_is_none(world: &World) {
+    let reference =
+        Image::probe().config(|c| c["config"]["WorkingDir"] = json!(7)).build().write(&world.directory("config"));
+    let ended = world.smcp(["run", &reference]).run();
+    ended.check(ended.code() > 100, "an exit code of smcp's own was expected");
+    ended.explains(&[]);
+    let reference = Image::probe().manifest(|m| *m = json!("text")).build().write(&world.directory("label"));
+    Bad { reference: &reference, code: MANIFEST, says: &["manifest"] }.is_refused(world);
+}
+
+/// The platforms that there are, are named (A12).
+fn an_architecture_that_does_not_fit(world: &World) {
+    let other = Image::probe().config(|c| c["architecture"] = json!("s390x")).build();
+    let reference = other.write(&world.directory("single"));
+    Bad { reference: &reference, code: 120, says: &["linux/s390x"] }.is_refused(world);
+    let reference = other.write_for(&world.directory("index"), &[("linux", "s390x"), ("windows", "amd64")]);
+    Bad { reference: &reference, code: 120, says: &["linux/s390x", "windows/amd64"] }.is_refused(world);
+}
+
+fn an_archive_that_reaches_outside(world: &World) {
+    // The archives themselves are bundle's tests; here it is the way from a layer to the exit code.
+    let reference = hostile(world, "dots");
+    Bad { reference: &reference, code: 123, says: &["../../outside"] }.is_refused(world);
+    assert!(!world.path("outside").exists());
+}
+
+/// Exit code of a manifest that cannot be accepted.
+const MANIFEST: i32 = 123;
+
+/// A layout whose layer has an entry `../../outside`, which the tar crate would not write.
+fn hostile(world: &World, name: &str) -> String {
+    let placeholder = "aa/aa/outside";
+    let image = Image::probe().file(placeholder, 0o644, "x").build_with(|layer| {
+        let at = layer.windows(placeholder.len()).rposition(|w| w == placeholder.as_bytes()).expect("it was written");
+        layer[at..at + placeholder.len()].copy_from_slice(b"../../outside");
+        // The checksum of the header counts its own field as spaces.
+        let header = &mut layer[at..at + 512];
+        header[148..156].fill(b' ');
+        let sum: u32 = header.iter().map(|b| u32::from(*b)).sum();
+        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    });
+    image.write(&world.directory(name))
+}
+
+/// An honest image by the same server is accepted: the lies above are what is refused.
+#[test]
+fn the_lying_registry_can_tell_the_truth() {
+    let world = World::new(User::Ordinary);
+    let image = Image::probe().build();
+    let liar = liar::serve(&image, Lie::None);
+    let by_tag = format!("{}:v1", liar.name);
+    world.smcp(["run", &by_tag, "exit", "5"]).run().expect(5);
+    world.smcp(["run", &format!("{}@{}", liar.name, image.manifest.digest), "exit", "6"]).run().expect(6);
+    assert!(Path::new(&world.store()).join("blobs/sha256").exists());
+}

@@ -1,0 +1,99 @@
+//! The store as its user sees it: pulls, warm starts, removal.
+
+use std::fs;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use crate::image::Image;
+use crate::liar::{self, Lie};
+use crate::world::{World, as_each_user};
+
+as_each_user! {
+    a_warm_start_asks_nobody,
+    offline_means_offline,
+    many_first_runs_at_once,
+    removal_keeps_what_others_use,
+    removal_leaves_what_runs,
+    the_store_is_an_image_layout,
+}
+
+/// A start of what was pulled opens no connection, by tag and by digest; `--offline` agrees.
+fn a_warm_start_asks_nobody(world: &World) {
+    let image = Image::probe().build();
+    let liar = liar::serve(&image, Lie::None);
+    let references = [format!("{}:v1", liar.name), format!("{}@{}", liar.name, image.manifest.digest)];
+    for reference in &references {
+        world.smcp(["pull", reference]).run().ok();
+    }
+    let connections = liar.connections.load(Ordering::SeqCst);
+    for reference in &references {
+        world.smcp(["run", reference, "exit", "4"]).run().expect(4);
+        world.smcp(["run", "--offline", reference, "exit", "4"]).run().expect(4);
+    }
+    assert_eq!(liar.connections.load(Ordering::SeqCst), connections, "a warm start connected");
+    world.smcp(["run", "--refresh", &references[0], "exit", "4"]).run().expect(4);
+    assert!(liar.connections.load(Ordering::SeqCst) > connections, "--refresh did not connect");
+}
+
+/// What is not there is not asked for offline.
+fn offline_means_offline(world: &World) {
+    let liar = liar::serve(&Image::probe().build(), Lie::None);
+    let ended = world.smcp(["run", "--offline", &format!("{}:v1", liar.name)]).run().expect(120);
+    ended.explains(&["network"]);
+    assert_eq!(liar.connections.load(Ordering::SeqCst), 0);
+}
+
+/// Ten first runs at once: all succeed, and each blob came once (A1).
+fn many_first_runs_at_once(world: &World) {
+    let liar = liar::serve(&Image::probe().build(), Lie::None);
+    let reference = format!("{}:v1", liar.name);
+    thread::scope(|scope| {
+        for _ in 0..10 {
+            scope.spawn(|| world.smcp(["run", &reference, "exit", "4"]).run().expect(4));
+        }
+    });
+}
+
+/// `cache ls` lists, `cache rm` removes what it names and nothing that another package uses.
+fn removal_keeps_what_others_use(world: &World) {
+    let (one, two) = (Image::probe(), Image::probe().manifest(|m| m["version"] = "2.0.0".into()));
+    let [one, two] = [one, two].map(|image| format!("{}:v1", liar::serve(&image.build(), Lie::None).name));
+    let listed = || world.smcp(["cache", "ls"]).run().ok().text();
+    let start_two = || world.smcp(["run", "--offline", &two, "exit", "4"]).run();
+    world.smcp(["pull", &one, &two]).run().ok();
+    assert!(listed().contains(&one) && listed().contains(&two), "{}", listed());
+    world.smcp(["cache", "rm", &one]).run().ok();
+    assert!(!listed().contains(&one) && listed().contains(&two), "{}", listed());
+    start_two().expect(4);
+    world.smcp(["cache", "rm", "--all"]).run().ok();
+    assert_eq!(fs::read_dir(world.store().join("blobs/sha256")).unwrap().count(), 0, "blobs are left");
+    assert_eq!(fs::read_dir(world.store().join("layers")).unwrap().count(), 0, "layers are left");
+    start_two().expect(120);
+    let absent = world.smcp(["cache", "rm", &one]).run();
+    absent.check(absent.code() != 0, "an error was expected");
+    absent.explains(&[&one]);
+}
+
+/// A package that runs goes on when it is removed (A10).
+fn removal_leaves_what_runs(world: &World) {
+    let reference = Image::probe().build().write(&world.directory("image"));
+    let mut running = world.smcp(["run", &reference, "until-eof", "4"]).start();
+    running.await_ready();
+    world.smcp(["cache", "rm", &reference]).run().ok();
+    assert!(!running.has_ended());
+    drop(running.take_stdin());
+    running.wait().expect(4);
+}
+
+/// Other tools read the store: it is an OCI image layout.
+fn the_store_is_an_image_layout(world: &World) {
+    let image = Image::probe().build();
+    world.smcp(["pull", &image.write(&world.directory("image"))]).run().ok();
+    let marker = fs::read_to_string(world.store().join("oci-layout")).unwrap();
+    assert!(marker.contains("1.0.0"), "{marker}");
+    let index = fs::read_to_string(world.store().join("index.json")).unwrap();
+    assert!(index.contains(&image.manifest.digest), "{index}");
+    for blob in [&image.manifest, &image.config, &image.layer] {
+        assert_eq!(fs::read(blob.path_in(&world.store())).unwrap(), blob.bytes);
+    }
+}

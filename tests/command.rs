@@ -1,0 +1,408 @@
+//! The one way tests run commands, and what a failure shows of them.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs;
+use std::io::{Read, Write};
+use std::ops::RangeInclusive;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use serde_json::Value;
+
+use crate::patience::PATIENCE;
+use crate::world::World;
+
+/// One command in a world: what it is told, then [`Smcp::run`] or [`Smcp::start`].
+pub struct Smcp<'w> {
+    world: &'w World,
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    env: BTreeMap<OsString, OsString>,
+    stdin: Vec<u8>,
+    descriptors: Vec<(u32, PathBuf)>,
+    directory: PathBuf,
+    patience: Duration,
+}
+
+impl<'w> Smcp<'w> {
+    /// A program without arguments, as the world's user, in the world's home.
+    pub fn new(world: &'w World, program: &Path) -> Smcp<'w> {
+        Smcp {
+            world,
+            program: program.to_owned(),
+            arguments: Vec::new(),
+            env: world.environment().into_iter().map(|(k, v)| (k.into(), v)).collect(),
+            stdin: Vec::new(),
+            descriptors: Vec::new(),
+            directory: world.path("home"),
+            patience: PATIENCE,
+        }
+    }
+
+    /// More arguments.
+    pub fn args<A: AsRef<OsStr>>(mut self, more: impl IntoIterator<Item = A>) -> Self {
+        self.arguments.extend(more.into_iter().map(|a| a.as_ref().to_owned()));
+        self
+    }
+
+    /// One more variable.
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.env.insert(name.into(), value.into());
+        self
+    }
+
+    /// Everything of the environment that the tests run in, which knows the way to the package registries.
+    pub fn with_registries(mut self) -> Self {
+        let own = self.env.clone();
+        self.env.extend(std::env::vars_os());
+        self.env.extend(own.into_iter().filter(|(name, _)| name != "HOME" && name != "PATH"));
+        self
+    }
+
+    /// A variable less.
+    pub fn without_env(mut self, name: &str) -> Self {
+        self.env.remove(OsStr::new(name));
+        self
+    }
+
+    /// What [`Smcp::run`] writes to stdin before it closes it.
+    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = bytes.into();
+        self
+    }
+
+    /// Leaves descriptors open on a file, as a careless caller does.
+    pub fn descriptors(mut self, numbers: RangeInclusive<u32>, file: &Path) -> Self {
+        self.descriptors.extend(numbers.map(|number| (number, file.to_owned())));
+        self
+    }
+
+    /// Where it starts.
+    pub fn in_directory(mut self, directory: PathBuf) -> Self {
+        self.directory = directory;
+        self
+    }
+
+    /// How long it may take.
+    pub fn within(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Runs it to its end, with its stdin written and closed.
+    #[track_caller]
+    pub fn run(mut self) -> Ended {
+        let input = std::mem::take(&mut self.stdin);
+        let mut running = self.start();
+        // A thread of its own: the command may write a lot before it reads.
+        let stdin = running.take_stdin();
+        let writer = thread::spawn(move || {
+            let mut stdin = stdin;
+            // Whoever does not read its input says so by its exit code.
+            let _ = stdin.write_all(&input);
+        });
+        let ended = running.wait();
+        writer.join().expect("the writer does not panic");
+        ended
+    }
+
+    /// Starts it and leaves its stdin open.
+    #[track_caller]
+    pub fn start(self) -> Running {
+        let mut command = self.command();
+        let shown = self.to_string();
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("{shown}: {e}"));
+        Running {
+            stdin: child.stdin.take(),
+            stdout: Tap::on(child.stdout.take().expect("stdout is a pipe")),
+            stderr: Tap::on(child.stderr.take().expect("stderr is a pipe")),
+            child,
+            shown,
+            audit: self.world.path("log/audit.log"),
+            started: Instant::now(),
+            deadline: Instant::now() + self.patience,
+        }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = if self.descriptors.is_empty() {
+            Command::new(&self.program)
+        } else {
+            // A shell opens the descriptors: dup2 in a child would need unsafe code here.
+            let mut shell = Command::new("/bin/bash");
+            let opens: String = self.descriptors.iter().map(|(n, f)| format!("exec {n}<'{}'; ", f.display())).collect();
+            shell.arg("-c").arg(format!("{opens} exec \"$0\" \"$@\"")).arg(&self.program);
+            shell
+        };
+        command.args(&self.arguments).env_clear().envs(&self.env).current_dir(&self.directory);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if geteuid().is_root() {
+            // Also drops the supplementary groups.
+            command.uid(self.world.user().id()).gid(self.world.user().group());
+        }
+        command
+    }
+}
+
+impl fmt::Display for Smcp<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "uid {} $ {}", self.world.user().id(), self.program.display())?;
+        self.arguments.iter().try_for_each(|a| write!(f, " {}", a.display()))
+    }
+}
+
+/// A command under way. Killed when it is dropped.
+pub struct Running {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: Tap,
+    stderr: Tap,
+    shown: String,
+    audit: PathBuf,
+    started: Instant,
+    deadline: Instant,
+}
+
+impl Running {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its stdin, to write to or to close by dropping it.
+    pub fn take_stdin(&mut self) -> ChildStdin {
+        self.stdin.take().expect("stdin is taken once")
+    }
+
+    /// Waits until its stdout is `enough`, and gives what there is.
+    #[track_caller]
+    pub fn await_stdout(&mut self, what: &str, enough: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+        match self.stdout.wait(self.deadline, &enough) {
+            Ok(bytes) => bytes,
+            Err(why) => self.fail(&format!("{why} before stdout had {what}")),
+        }
+    }
+
+    /// Waits for the line `"ready"` that the probe says.
+    #[track_caller]
+    pub fn await_ready(&mut self) {
+        self.await_stdout("\"ready\"", |bytes| bytes.windows(7).any(|w| w == b"\"ready\""));
+    }
+
+    /// Sends a signal to it.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.pid().cast_signed()).expect("a child's id is positive");
+        kill_process(pid, signal).expect("a child that was not waited for can be signalled");
+    }
+
+    /// Whether it has ended by now.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("it is our child").is_some()
+    }
+
+    /// Waits for its end and the end of its streams.
+    #[track_caller]
+    pub fn wait(mut self) -> Ended {
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("it is our child") {
+                break status;
+            }
+            if Instant::now() > self.deadline {
+                self.fail("did not end in time");
+            }
+            thread::sleep(Duration::from_millis(1));
+        };
+        let took = self.started.elapsed();
+        // A stream that stays open belongs to a process that was left behind.
+        let patience = Instant::now() + Duration::from_secs(5);
+        if !self.stdout.ends_by(patience) || !self.stderr.ends_by(patience) {
+            self.fail("ended, and left its streams open in another process");
+        }
+        Ended {
+            status,
+            took,
+            stdout: self.stdout.now(),
+            stderr: self.stderr.now(),
+            shown: self.shown.clone(),
+            audit: fs::read_to_string(&self.audit).unwrap_or_default(),
+        }
+    }
+
+    #[track_caller]
+    fn fail(&mut self, why: &str) -> ! {
+        let _ = self.child.kill();
+        let audit = fs::read_to_string(&self.audit).unwrap_or_default();
+        panic!("{}", report(why, &self.shown, &self.stdout.now(), &self.stderr.now(), &audit))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A stream, read by a thread as it comes.
+#[derive(Clone)]
+struct Tap(Arc<(Mutex<Received>, Condvar)>);
+
+#[derive(Default)]
+struct Received {
+    bytes: Vec<u8>,
+    closed: bool,
+}
+
+impl Tap {
+    fn on(mut stream: impl Read + Send + 'static) -> Tap {
+        let tap = Tap(Arc::default());
+        let shared = tap.clone();
+        thread::spawn(move || {
+            let mut buffer = vec![0; 64 << 10];
+            loop {
+                let count = stream.read(&mut buffer).unwrap_or(0);
+                let (state, changed) = &*shared.0;
+                let mut state = state.lock().expect("no reader panics");
+                state.bytes.extend_from_slice(&buffer[..count]);
+                state.closed = count == 0;
+                changed.notify_all();
+                if state.closed {
+                    return;
+                }
+            }
+        });
+        tap
+    }
+
+    fn now(&self) -> Vec<u8> {
+        self.0.0.lock().expect("no reader panics").bytes.clone()
+    }
+
+    fn wait(&self, deadline: Instant, enough: &dyn Fn(&[u8]) -> bool) -> Result<Vec<u8>, &'static str> {
+        let (state, changed) = &*self.0;
+        let mut state = state.lock().expect("no reader panics");
+        loop {
+            if enough(&state.bytes) {
+                return Ok(state.bytes.clone());
+            }
+            if state.closed {
+                return Err("the stream ended");
+            }
+            let left = deadline.checked_duration_since(Instant::now()).ok_or("time ran out")?;
+            state = changed.wait_timeout(state, left).expect("no reader panics").0;
+        }
+    }
+
+    fn ends_by(&self, deadline: Instant) -> bool {
+        let _ = self.wait(deadline, &|_| false);
+        self.0.0.lock().expect("no reader panics").closed
+    }
+}
+
+/// A command that has ended.
+pub struct Ended {
+    status: ExitStatus,
+    took: Duration,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    shown: String,
+    audit: String,
+}
+
+impl Ended {
+    /// Fails unless it ended by itself with this code.
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Ended {
+        self.check(self.status.code() == Some(code), &format!("exit {code} was expected"));
+        self
+    }
+
+    /// Fails unless it succeeded.
+    #[track_caller]
+    pub fn ok(self) -> Ended {
+        self.expect(0)
+    }
+
+    /// Fails, with everything there is to see, unless `holds`.
+    #[track_caller]
+    pub fn check(&self, holds: bool, what: &str) {
+        if !holds {
+            let ended = match (self.status.code(), self.status.signal()) {
+                (Some(code), _) => format!("exit {code}"),
+                (None, signal) => format!("signal {signal:?}"),
+            };
+            let why = format!("{what}; it ended with {ended} after {:?}", self.took);
+            panic!("{}", report(&why, &self.shown, &self.stdout, &self.stderr, &self.audit));
+        }
+    }
+
+    /// Its exit code; fails where a signal ended it.
+    #[track_caller]
+    pub fn code(&self) -> i32 {
+        self.check(self.status.code().is_some(), "an exit code was expected");
+        self.status.code().unwrap_or_default()
+    }
+
+    /// How long it took.
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// All of stdout.
+    pub fn stdout(&self) -> &[u8] {
+        &self.stdout
+    }
+
+    /// All of stderr.
+    pub fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+
+    /// Stdout as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// Stdout as JSON.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        let parsed = serde_json::from_slice(&self.stdout);
+        self.check(parsed.is_ok(), "JSON was expected on stdout");
+        parsed.unwrap_or_default()
+    }
+
+    /// Fails unless each of `words` stands on stderr, and a line with the next step.
+    #[track_caller]
+    pub fn explains(&self, words: &[&str]) {
+        self.says(words);
+        let hint = self.stderr().lines().any(|line| line.starts_with("hint: "));
+        self.check(hint, "a hint was expected on stderr");
+    }
+
+    /// Fails unless each of `words` stands on stderr.
+    #[track_caller]
+    pub fn says(&self, words: &[&str]) {
+        let stderr = self.stderr();
+        for word in words {
+            self.check(stderr.contains(word), &format!("{word:?} was expected on stderr"));
+        }
+        self.check(!stderr.contains("panicked"), "no panic was expected");
+    }
+}
+
+fn report(why: &str, command: &str, stdout: &[u8], stderr: &[u8], audit: &str) -> String {
+    let stream = |bytes: &[u8]| {
+        const SHOWN: usize = 4000;
+        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]).into_owned();
+        if bytes.len() > SHOWN { format!("{text}… ({} bytes)", bytes.len()) } else { text }
+    };
+    let (stdout, stderr) = (stream(stdout), stream(stderr));
+    format!("{why}\n{command}\n--- stdout\n{stdout}\n--- stderr\n{stderr}\n--- audit\n{audit}---")
+}

@@ -1,0 +1,29 @@
+//! What a test needs of the machine. Missing: skipped, loudly; in CI a failure.
+
+use std::env;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Root, for the half of a test that root runs.
+pub fn root() -> bool {
+    present(rustix::process::geteuid().is_root(), "root")
+}
+
+/// A program on the path of Debian's packages; the name of the package that brings it.
+pub fn program(name: &str, package: &str) -> Option<PathBuf> {
+    let found = ["/usr/bin", "/bin", "/usr/sbin", "/usr/local/bin"]
+        .iter()
+        .map(|d| Path::new(d).join(name))
+        .find(|p| p.exists());
+    present(found.is_some(), &format!("{name} (Debian's package {package})")).then_some(found)?
+}
+
+fn present(is: bool, what: &str) -> bool {
+    if !is {
+        assert!(env::var_os("CI").is_none(), "CI must have {what}");
+        let test = std::thread::current().name().unwrap_or("a test").to_owned();
+        // Not eprintln: the test harness would swallow it.
+        let _ = writeln!(io::stderr(), "SKIPPED {test}: this machine has no {what}");
+    }
+    is
+}

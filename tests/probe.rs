@@ -1,0 +1,45 @@
+//! The probe (`probe/probe.rs`), compiled once a machine.
+
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::place;
+
+/// What the probe ends with where the system said no to it.
+pub const REFUSED: i32 = 9;
+
+/// The probe's path: one static program.
+pub fn path() -> &'static Path {
+    static PATH: OnceLock<std::path::PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/probe/probe.rs");
+        let text = include_bytes!("probe/probe.rs");
+        place::once(&format!("probe-{:016x}", sum(text)), |to| {
+            let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+            let flags = ["--edition", "2024", "-C", "target-feature=+crt-static", "-C", "strip=symbols", "-O", "-o"];
+            let done = Command::new(compiler).args(flags).arg(to).arg(&source).status()?;
+            if done.success() { Ok(()) } else { Err(io::Error::other(format!("rustc: {done}"))) }
+        })
+    })
+}
+
+/// The noise that the probe's `pour` and `duplex` write.
+pub fn noise(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let mut out = Vec::with_capacity(bytes + 8);
+    while out.len() < bytes {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        out.extend(state.to_le_bytes());
+    }
+    out.truncate(bytes);
+    out
+}
+
+/// The checksum that the probe's `sink` and `duplex` answer with: FNV-1a in 64 bits.
+pub fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
+}

@@ -1,0 +1,28 @@
+//! The processes of the machine, seen from outside every cage.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::patience::within;
+use crate::world::World;
+
+/// The processes that have a world's mark among their arguments, in whatever namespace: ids and command lines.
+pub fn marked(world: &World) -> Vec<(u32, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").expect("/proc is mounted").flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        if line.contains(world.mark()) {
+            found.push((pid, line));
+        }
+    }
+    found
+}
+
+/// Fails unless no marked process is left within `patience`.
+#[track_caller]
+pub fn none_left(world: &World, patience: Duration) {
+    let gone = within(patience, || marked(world).is_empty().then_some(()));
+    assert!(gone.is_some(), "left after {patience:?}: {:#?}\n{}", marked(world), world.audit_text());
+}

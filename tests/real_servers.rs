@@ -1,0 +1,274 @@
+//! Five real servers, each built, pushed, pulled and run; an outside judge, the MCP inspector, must see no difference
+//! from the bare server, byte for byte.
+
+use std::fs;
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
+
+use crate::place;
+use crate::registry;
+use crate::servers::{NPM_VERSION, PYPI_VERSION, bare_npm, bare_pypi, inspect};
+use crate::world::{User, World, as_each_user};
+
+/// A first build fetches a base, a runtime and a closure.
+const BUILD: Duration = Duration::from_secs(600);
+
+/// What every server is asked, apart from its own calls.
+const LISTS: [&[&str]; 3] = [&["tools/list"], &["resources/list"], &["prompts/list"]];
+
+as_each_user! {
+    everything,
+    filesystem,
+    memory,
+    time,
+    git,
+}
+
+fn everything(world: &World) {
+    static PACKAGE: OnceLock<String> = OnceLock::new();
+    let server = Server {
+        bare: bare_npm("everything"),
+        flags: vec![],
+        reference: published(
+            &PACKAGE,
+            "everything",
+            &format!("npm:@modelcontextprotocol/server-everything@{NPM_VERSION}"),
+            &[],
+        ),
+        arguments: vec![],
+    };
+    server.is_the_same_caged(
+        world,
+        &[
+            &["tools/call", "--tool-name", "echo", "--tool-arg", "message=grüße <&> \"x\""],
+            &["tools/call", "--tool-name", "get-sum", "--tool-arg", "a=2", "b=40"],
+            &["tools/call", "--tool-name", "get-tiny-image"],
+            &["prompts/get", "--prompt-name", "simple-prompt"],
+            &["tools/call", "--tool-name", "no-such-tool"],
+        ],
+    );
+}
+
+fn filesystem(world: &World) {
+    static PACKAGE: OnceLock<String> = OnceLock::new();
+    let granted = world.directory("project");
+    world.file("project/a.txt", "first\nsecond\n");
+    world.directory("project/sub");
+    world.file("project/sub/b.bin", [0, 159, 146, 150]);
+    let granted = granted.to_str().unwrap().to_owned();
+    let server = Server {
+        bare: bare_npm("filesystem"),
+        flags: vec!["--allow-write".into(), granted.clone()],
+        reference: published(
+            &PACKAGE,
+            "filesystem",
+            &format!("npm:@modelcontextprotocol/server-filesystem@{NPM_VERSION}"),
+            &[],
+        ),
+        arguments: vec![granted.clone()],
+    };
+    let path = |name: &str| format!("path={granted}/{name}");
+    server.is_the_same_caged(
+        world,
+        &[
+            &["tools/call", "--tool-name", "list_directory", "--tool-arg", &path("")],
+            &["tools/call", "--tool-name", "read_text_file", "--tool-arg", &path("a.txt")],
+            &["tools/call", "--tool-name", "read_media_file", "--tool-arg", &path("sub/b.bin")],
+            &["tools/call", "--tool-name", "read_text_file", "--tool-arg", "path=/etc/passwd"],
+        ],
+    );
+    // One after the other, as each changes the same file.
+    for command in server.both() {
+        inspect(
+            world,
+            &command,
+            &["tools/call", "--tool-name", "write_file", "--tool-arg", &path("new.txt"), "content=by the server"],
+        )
+        .ok();
+        let made = world.path("project/new.txt");
+        assert_eq!(fs::read_to_string(&made).unwrap(), "by the server");
+        use std::os::unix::fs::MetadataExt;
+        assert_eq!(fs::metadata(&made).unwrap().uid(), world.user().id(), "the file belongs to the caller");
+        fs::remove_file(&made).unwrap();
+    }
+}
+
+fn memory(world: &World) {
+    static PACKAGE: OnceLock<String> = OnceLock::new();
+    let graph = world.text("project/graph.json");
+    let env = format!("MEMORY_FILE_PATH={graph}");
+    let mut bare = vec!["/usr/bin/env".to_owned(), env.clone()];
+    bare.extend(bare_npm("memory"));
+    let server = Server {
+        bare,
+        flags: vec!["--allow-write".into(), world.text("project"), "--env".into(), env],
+        reference: published(
+            &PACKAGE,
+            "memory",
+            &format!("npm:@modelcontextprotocol/server-memory@{NPM_VERSION}"),
+            &[],
+        ),
+        arguments: vec![],
+    };
+    server.is_the_same_caged(world, &[]);
+    let entities = r#"entities=[{"name":"smcp","entityType":"program","observations":["cages servers"]}]"#;
+    let told: Vec<_> = server
+        .both()
+        .iter()
+        .map(|command| {
+            let create =
+                inspect(world, command, &["tools/call", "--tool-name", "create_entities", "--tool-arg", entities]).ok();
+            let read = inspect(world, command, &["tools/call", "--tool-name", "read_graph"]).ok();
+            let kept = fs::read_to_string(&graph).unwrap();
+            fs::remove_file(&graph).unwrap();
+            (create.text(), read.text(), kept)
+        })
+        .collect();
+    assert_eq!(told[0], told[1]);
+    assert!(told[1].1.contains("cages servers"));
+}
+
+fn time(world: &World) {
+    static PACKAGE: OnceLock<String> = OnceLock::new();
+    let arguments = ["--local-timezone", "Europe/Berlin"].map(String::from).to_vec();
+    let server = Server {
+        bare: bare_pypi("mcp_server_time"),
+        flags: vec![],
+        reference: published(&PACKAGE, "time", &format!("pypi:mcp-server-time=={PYPI_VERSION}"), &[]),
+        arguments,
+    };
+    // The answer has today's date: at midnight both are asked again.
+    let convert: &[&str] = &[
+        "tools/call",
+        "--tool-name",
+        "convert_time",
+        "--tool-arg",
+        "source_timezone=UTC",
+        "time=12:00",
+        "target_timezone=Asia/Tokyo",
+    ];
+    server.is_the_same_caged(world, &[convert]);
+}
+
+fn git(world: &World) {
+    static PACKAGE: OnceLock<String> = OnceLock::new();
+    repository(world);
+    let repository = world.text("project");
+    let server = Server {
+        bare: bare_pypi("mcp_server_git"),
+        flags: ["--mount", &format!("{repository}:rw"), "--allow-subprocess"].map(String::from).to_vec(),
+        reference: published(&PACKAGE, "git", &format!("pypi:mcp-server-git=={PYPI_VERSION}"), &["--debian", "git"]),
+        arguments: vec!["--repository".into(), repository.clone()],
+    };
+    let path = format!("repo_path={repository}");
+    server.is_the_same_caged(
+        world,
+        &[
+            &["tools/call", "--tool-name", "git_status", "--tool-arg", &path],
+            &["tools/call", "--tool-name", "git_log", "--tool-arg", &path],
+            &["tools/call", "--tool-name", "git_show", "--tool-arg", &path, "revision=HEAD"],
+        ],
+    );
+}
+
+struct Server {
+    /// Command line without smcp.
+    bare: Vec<String>,
+    /// What `smcp run` grants it.
+    flags: Vec<String>,
+    /// Its package.
+    reference: String,
+    /// Its own arguments.
+    arguments: Vec<String>,
+}
+
+impl Server {
+    /// The command lines without and with a cage.
+    fn both(&self) -> [Vec<String>; 2] {
+        let bare = [self.bare.clone(), self.arguments.clone()].concat();
+        let smcp = vec![place::smcp().to_str().unwrap().to_owned(), "run".into()];
+        let caged = [smcp, self.flags.clone(), vec![self.reference.clone()], self.arguments.clone()].concat();
+        [bare, caged]
+    }
+
+    /// Pulls it into this world's empty store and compares every answer.
+    #[track_caller]
+    fn is_the_same_caged(&self, world: &World, calls: &[&[&str]]) {
+        world.smcp(["pull", &self.reference]).run().ok();
+        let [bare, cage] = self.both();
+        let calls: Vec<&[&str]> = LISTS.iter().copied().chain(calls.iter().copied()).collect();
+        thread::scope(|scope| {
+            let questions: Vec<_> = calls
+                .iter()
+                .map(|call| {
+                    let (bare, cage) = (&bare, &cage);
+                    scope.spawn(move || {
+                        let ask = |server| inspect(world, server, call);
+                        let (mut without, mut with) = (ask(bare), ask(cage));
+                        if without.stdout() != with.stdout() {
+                            // Midnight may have passed between the two; a real difference stays.
+                            (without, with) = (ask(bare), ask(cage));
+                        }
+                        with.check(
+                            with.code() == without.code(),
+                            &format!("{call:?}: exit {} was expected", without.code()),
+                        );
+                        let same = with.stdout() == without.stdout();
+                        with.check(same, &format!("{call:?}: bare, the answer was\n{}", without.text()));
+                        let word = if without.code() == 0 { "{" } else { "error" };
+                        without.check(
+                            without.text().contains(word) || without.stderr().contains(word),
+                            "an answer was expected",
+                        );
+                    })
+                })
+                .collect();
+            for question in questions {
+                if let Err(panic) = question.join() {
+                    std::panic::resume_unwind(panic);
+                }
+            }
+        });
+    }
+}
+
+/// Builds a package and pushes it, once a test process; its reference.
+fn published(package: &OnceLock<String>, name: &str, source: &str, flags: &[&str]) -> String {
+    let publish = || {
+        let registry = registry::address().expect("docker-registry is installed");
+        let version = source.rsplit(['@', '=']).next().expect("sources have versions");
+        let reference = format!("{registry}/mcp/{name}:{version}");
+        let world = World::new(User::of_the_tests());
+        // One store for all: the base and the runtimes are fetched once a machine.
+        let smcp = |arguments: &[&str]| world.smcp(arguments).env("MCP_CACHE_DIR", place::directory("build-store"));
+        smcp(&["build", source, "-t", &reference]).args(flags).with_registries().within(BUILD).run().ok();
+        smcp(&["push", &reference]).run().ok();
+        reference
+    };
+    package.get_or_init(publish).clone()
+}
+
+/// A repository whose commits have the same ids on every machine.
+fn repository(world: &World) {
+    let git = |arguments: &[&str]| {
+        let done = world
+            .program("/usr/bin/git", ["-C", &world.text("project")])
+            .args(arguments)
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_AUTHOR_NAME", "A. U. Thor")
+            .env("GIT_AUTHOR_EMAIL", "author@example.com")
+            .env("GIT_AUTHOR_DATE", "2026-01-02T03:04:05Z")
+            .env("GIT_COMMITTER_NAME", "C. O. Mitter")
+            .env("GIT_COMMITTER_EMAIL", "committer@example.com")
+            .env("GIT_COMMITTER_DATE", "2026-01-02T03:04:05Z");
+        done.run().ok();
+    };
+    git(&["init", "--quiet", "--initial-branch=main"]);
+    world.file("project/README", "first\n");
+    git(&["add", "README"]);
+    git(&["commit", "--quiet", "--message", "First"]);
+    world.file("project/README", "first\nsecond\n");
+    git(&["commit", "--quiet", "--all", "--message", "Second"]);
+    world.file("project/untracked", "");
+}
