@@ -22,6 +22,7 @@ as_each_user! {
     filesystem,
     memory,
     time,
+    time_by_the_hosts_python,
     git,
 }
 
@@ -131,13 +132,22 @@ fn memory(world: &World) {
 
 fn time(world: &World) {
     static PACKAGE: OnceLock<String> = OnceLock::new();
+    time_as(world, published(&PACKAGE, "time", &format!("pypi:mcp-server-time=={PYPI_VERSION}"), &[]));
+}
+
+/// The package brings no interpreter: the one of this machine is mounted read-only, and the audit log says so.
+fn time_by_the_hosts_python(world: &World) {
+    static PACKAGE: OnceLock<String> = OnceLock::new();
+    let source = format!("pypi:mcp-server-time=={PYPI_VERSION}");
+    time_as(world, published(&PACKAGE, "time-host", &source, &["--runtime", "host"]));
+    let begun = world.audit().into_iter().find(|line| line["event"] == "begin").expect("it ran");
+    let interpreter = begun["interpreter"]["host"].as_str().expect("it is the host's");
+    assert!(interpreter.contains("/python3."), "{interpreter}");
+}
+
+fn time_as(world: &World, reference: String) {
     let arguments = ["--local-timezone", "Europe/Berlin"].map(String::from).to_vec();
-    let server = Server {
-        bare: bare_pypi("mcp_server_time"),
-        flags: vec![],
-        reference: published(&PACKAGE, "time", &format!("pypi:mcp-server-time=={PYPI_VERSION}"), &[]),
-        arguments,
-    };
+    let server = Server { bare: bare_pypi("mcp_server_time"), flags: vec![], reference, arguments };
     // The answer has today's date: at midnight both are asked again.
     let convert: &[&str] = &[
         "tools/call",

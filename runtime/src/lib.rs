@@ -6,6 +6,7 @@
 
 pub mod config;
 mod identity;
+mod interpreter;
 pub mod journal;
 mod plan;
 mod report;
@@ -14,6 +15,7 @@ mod report;
 mod linux;
 
 pub use identity::{Caller, Identity, Mapping, UserFlag};
+pub use interpreter::{HostInterpreter, NoInterpreter};
 #[cfg(target_os = "linux")]
 pub use linux::*;
 pub use plan::{Exec, Mount, Plan, Rlimits, Variable, Watched, What};

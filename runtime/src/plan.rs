@@ -8,6 +8,7 @@ use bundle::{Access, Grant, Limits, Secret, Subprocess, Workdir};
 use serde::{Deserialize, Serialize};
 
 use crate::identity::Identity;
+use crate::interpreter::HostInterpreter;
 
 /// Everything that the cage needs to know to be built and to start the server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,6 +28,8 @@ pub struct Plan {
     pub layers: Vec<PathBuf>,
     /// Files of the skeleton, by their path inside.
     pub files: BTreeMap<PathBuf, String>,
+    /// Links of the skeleton, by their path inside.
+    pub links: BTreeMap<PathBuf, PathBuf>,
     /// What is mounted on the root, in order.
     pub mounts: Vec<Mount>,
     /// The caps of setrlimit(2), soft and hard alike.
@@ -153,20 +156,22 @@ pub struct Rlimits {
 }
 
 impl Plan {
-    /// Draws up the cage for a grant over unpacked `layers` (topmost first).
-    pub fn new(grant: &Grant, layers: Vec<PathBuf>, identity: Identity) -> Plan {
+    /// Draws up the cage for a grant over unpacked `layers` (topmost first), with the host's interpreter where the package
+    /// brings none.
+    pub fn new(grant: &Grant, layers: Vec<PathBuf>, identity: Identity, host: Option<&HostInterpreter>) -> Plan {
         let exec = match grant.subprocess {
             Subprocess::Denied => Exec::Denied,
             Subprocess::AllowedPaths(_) | Subprocess::AllowedAny => Exec::Allowed,
         };
         Plan {
-            command: grant.command.clone(),
+            command: command(grant, host),
             workdir: grant.workdir.path(&identity.home).to_owned(),
             env: grant.env.iter().map(|(name, value)| Variable { name: name.clone(), value: value.clone() }).collect(),
             hostname: "smcp".into(),
             layers,
             files: skeleton_files(&identity),
-            mounts: mounts(grant, &identity, exec),
+            links: host.map(|host| host.links.clone()).unwrap_or_default(),
+            mounts: mounts(grant, &identity, exec, host),
             rlimits: rlimits(&grant.limits),
             limits: Watched::from(&grant.limits),
             identity,
@@ -185,11 +190,21 @@ impl Plan {
             limits: Limits::default(),
             withheld: Vec::new(),
         };
-        Plan::new(&nothing, vec![layer.into()], identity)
+        Plan::new(&nothing, vec![layer.into()], identity, None)
     }
 }
 
-fn mounts(grant: &Grant, identity: &Identity, exec: Exec) -> Vec<Mount> {
+fn command(grant: &Grant, host: Option<&HostInterpreter>) -> Vec<String> {
+    let mut command = grant.command.clone();
+    if let (Some(host), Some(program)) = (host, command.first_mut())
+        && host.is_meant_by(program)
+    {
+        *program = host.program.display().to_string();
+    }
+    command
+}
+
+fn mounts(grant: &Grant, identity: &Identity, exec: Exec, host: Option<&HostInterpreter>) -> Vec<Mount> {
     // Half of the memory limit for each tmpfs: full ones must not eat the whole of it.
     let size = grant.limits.memory / 2;
     let mount = |target: &str, what| Mount { target: target.into(), what };
@@ -201,6 +216,10 @@ fn mounts(grant: &Grant, identity: &Identity, exec: Exec) -> Vec<Mount> {
         mount("/tmp", What::Private { size, mode: 0o1777, exec }),
         Mount { target: identity.home.clone(), what: What::Private { size, mode: 0o700, exec } },
     ];
+    mounts.extend(host.iter().flat_map(|host| &host.mounts).map(|path| Mount {
+        target: path.clone(),
+        what: What::Granted { source: path.clone(), access: Access::Ro, exec: Exec::Allowed },
+    }));
     // A grant's mounts stand in the order in which a parent comes before what lies in it.
     mounts.extend(grant.mounts.iter().map(|m| Mount {
         target: m.target.clone(),

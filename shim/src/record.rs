@@ -2,9 +2,8 @@
 
 use bundle::{Grant, Subprocess};
 use distribution::Resolved;
-use runtime::Report;
-use runtime::Watched;
 use runtime::journal::{Ending, Journal, JournalError, Ticket};
+use runtime::{HostInterpreter, Report, Watched};
 use serde_json::{Map, Value, json};
 use ulid::Ulid;
 
@@ -52,6 +51,11 @@ impl Record {
         let env: Vec<&str> = grant.env.iter().map(|(name, _)| name.as_str()).collect();
         self.set("grants", json!({"mounts": grant.mounts, "env": env, "subprocess": subprocess}));
         self.set("limits", json!(Watched::from(&grant.limits)));
+    }
+
+    /// Which interpreter runs the server: the package's own, or one of this machine.
+    pub fn runs_by(&mut self, host: Option<&HostInterpreter>) {
+        self.set("interpreter", host.map_or(json!("package"), |host| json!({"host": host.program})));
     }
 
     /// What the cage enforces, as measured.

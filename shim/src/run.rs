@@ -8,7 +8,7 @@ use bundle::{Access, parse_count, parse_duration, parse_env_file, parse_millicor
 use bundle::{CallerEnv, LimitRequest, MountFlag, Package, Request, SubprocessFlag, UnitError, judge};
 use distribution::{Freshness, Mode, Network, Pending, Reference, Store, configure, fetch, resolve};
 use runtime::journal::{self, Ending, Journal};
-use runtime::{Caller, Identity, Layer, Plan, Report, Signals, Status, UserFlag};
+use runtime::{Caller, HostInterpreter, Identity, Layer, Plan, Report, Signals, Status, UserFlag};
 use ulid::Ulid;
 
 use crate::cli;
@@ -98,7 +98,10 @@ fn story(
     fetch(&image, &store, &network, &show::progress)?;
     let layers = bundle::prepare(&package, &store)?;
     pending.keep()?;
-    let plan = Plan::new(&grant, layers.iter().map(|layer| layer.path().to_owned()).collect(), identity);
+    let host = host_interpreter(&package)?;
+    record.runs_by(host.as_ref());
+    let trees = layers.iter().map(|layer| layer.path().to_owned()).collect();
+    let plan = Plan::new(&grant, trees, identity, host.as_ref());
     if typed.dry_run {
         show::plan(&plan, typed.json);
         return Ok(Ending { cause: "dry-run", ..Ending::default() });
@@ -113,6 +116,18 @@ fn story(
         .map_err(|why| Failure::new(exit::CAGE, format!("the relay failed: {why}")))?;
     passed.ending(&plan.limits)
 }
+
+/// The interpreter of this machine that a package asks for which brings none.
+fn host_interpreter(package: &Package) -> Result<Option<HostInterpreter>, Failure> {
+    let Some(asked) = &package.manifest.runtime else { return Ok(None) };
+    let search = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    HostInterpreter::find(&asked.interpreter, &search)
+        .map(Some)
+        .map_err(|missing| Failure::new(exit::NOT_FOUND, missing.to_string()).hint(missing.hint()))
+}
+
+/// Where interpreters are looked for when the caller has no PATH, as clients on a desktop do.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// A layer that this version has must be whole: which ones may be missing is the policy's word, and there is none yet.
 fn require(report: &Report) -> Result<(), Failure> {

@@ -72,6 +72,9 @@ pub fn plan(plan: &Plan, as_json: bool) {
             What::Proc | What::Devices | What::Terminals | What::SharedMemory { .. } => println!("private    {target}"),
         }
     }
+    for (link, leads_to) in &plan.links {
+        println!("link       {} to {}", link.display(), leads_to.display());
+    }
     let limits = &plan.limits;
     println!(
         "limits     memory {}, {} processes, {} descriptors, {} s wall clock",

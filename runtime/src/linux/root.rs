@@ -100,6 +100,14 @@ fn build_skeleton(plan: &Plan, skeleton: &OwnedFd, sources: &Sources) -> Result<
         let made = if directory { make_directory(skeleton, &path).map(drop) } else { make_file(skeleton, &path, "") };
         made.map_err(fail(&mount.target))?;
     }
+    for (target, leads_to) in &plan.links {
+        let path = relative(target)?;
+        if layers.iter().any(|layer| sources::kind_beneath(layer, &path).is_some()) {
+            return Err(Refusal::new(format!("the link {}", target.display()), "the package has it already"));
+        }
+        let made = path.parent().map_or(Ok(()), |parent| make_directory(skeleton, parent).map(drop));
+        made.and_then(|()| Ok(rustix::fs::symlinkat(leads_to, skeleton, &path)?)).map_err(fail(target))?;
+    }
     for (target, text) in &plan.files {
         let path = relative(target)?;
         if let Some(parent) = path.parent() {

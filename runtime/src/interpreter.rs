@@ -1,0 +1,142 @@
+//! The host's interpreter, for packages that bring none: which files of the host it takes to run it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// An interpreter of the host and what a cage mounts for it, all of it read-only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostInterpreter {
+    /// The name by which the package asks for it, such as `python3.11`.
+    pub name: String,
+    /// The program, canonical.
+    pub program: PathBuf,
+    /// Files and directories that it needs, mounted at the same path.
+    pub mounts: Vec<PathBuf>,
+    /// Links of the host's root that lead to them, such as `/lib64` to `usr/lib64`.
+    pub links: BTreeMap<PathBuf, PathBuf>,
+}
+
+/// The host does not have the interpreter that a package asks for.
+#[derive(Debug, thiserror::Error)]
+#[error("the package brings no interpreter and asks for {name:?}, which is no program in PATH ({search})")]
+pub struct NoInterpreter {
+    name: String,
+    search: String,
+}
+
+impl NoInterpreter {
+    /// The next step for a person.
+    pub fn hint(&self) -> String {
+        format!("install {0}, or build the package without --runtime host, so that it brings {0} along", self.name)
+    }
+}
+
+/// The libraries of the system, wherever the interpreter itself is.
+const LIBRARIES: [&str; 4] = ["/usr/lib", "/usr/lib64", "/lib", "/lib64"];
+
+/// The loader's list of libraries: with it a host whose libraries lie elsewhere works too.
+const LOADER_CACHE: &str = "/etc/ld.so.cache";
+
+impl HostInterpreter {
+    /// Finds a program of that name in `search`, the directories of PATH. Scripts are passed over: version managers put
+    /// them before the program that they choose.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn find(name: &str, search: &OsStr) -> Result<HostInterpreter, NoInterpreter> {
+        let missing = || NoInterpreter { name: name.into(), search: search.to_string_lossy().into_owned() };
+        if name.contains('/') {
+            return Err(missing());
+        }
+        let program = std::env::split_paths(search)
+            .filter(|directory| directory.is_absolute())
+            .filter_map(|directory| fs::canonicalize(directory.join(name)).ok())
+            .find(|program| is_native(program))
+            .ok_or_else(missing)?;
+        let mut mounts = vec![home_of(&program)];
+        let mut links = BTreeMap::new();
+        for path in LIBRARIES.map(Path::new) {
+            match fs::read_link(path) {
+                Ok(target) => drop(links.insert(path.to_owned(), target)),
+                Err(_) if path.is_dir() => mounts.push(path.to_owned()),
+                Err(_) => {}
+            }
+        }
+        if Path::new(LOADER_CACHE).is_file() {
+            mounts.push(LOADER_CACHE.into());
+        }
+        // Of two that lie in one another the outer one is enough.
+        let all = mounts.clone();
+        mounts.retain(|path| !all.iter().any(|other| other != path && path.starts_with(other)));
+        Ok(HostInterpreter { name: name.into(), program, mounts, links })
+    }
+
+    /// Whether a command's program means this interpreter: by its name, or by the short form of it.
+    pub fn is_meant_by(&self, program: &str) -> bool {
+        let short = self.name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+        program == self.name || program == short || program == format!("{short}3")
+    }
+}
+
+/// What has to be there for the program: itself where the system's package manager put it, since what it reads lies in the
+/// system's libraries; else the whole tree that it was installed as, `PREFIX/bin/PROGRAM`.
+fn home_of(program: &Path) -> PathBuf {
+    let prefix = program.parent().filter(|bin| bin.ends_with("bin")).and_then(Path::parent);
+    match prefix {
+        Some(prefix) if prefix != Path::new("/") && prefix != Path::new("/usr") => prefix.to_owned(),
+        _ => program.to_owned(),
+    }
+}
+
+fn is_native(program: &Path) -> bool {
+    let mut magic = [0; 4];
+    File::open(program).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *b"\x7fELF"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_program_of_the_system_needs_itself_and_the_libraries() {
+        let found = HostInterpreter::find("env", OsStr::new("relative:/nowhere:/usr/bin")).unwrap();
+        assert_eq!(found.program, fs::canonicalize("/usr/bin/env").unwrap());
+        assert!(found.mounts.contains(&found.program) && found.mounts.contains(&"/usr/lib".into()), "{found:?}");
+    }
+
+    #[test]
+    fn a_program_of_its_own_tree_needs_that_tree_and_scripts_are_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(dir.path()).unwrap();
+        for place in ["shims", "versions/3/bin", "bin"] {
+            fs::create_dir_all(root.join(place)).unwrap();
+        }
+        fs::write(root.join("shims/tool"), "#!/bin/sh\n").unwrap();
+        fs::copy("/usr/bin/env", root.join("versions/3/bin/tool")).unwrap();
+        symlink("../versions/3/bin/tool", root.join("bin/tool")).unwrap();
+        let search = std::env::join_paths([root.join("shims"), root.join("bin")]).unwrap();
+        let found = HostInterpreter::find("tool", &search).unwrap();
+        assert_eq!(found.program, root.join("versions/3/bin/tool"));
+        assert_eq!(found.mounts[0], root.join("versions/3"));
+    }
+
+    #[test]
+    fn none_is_said_with_what_to_do() {
+        for name in ["no-such-program", "../bin/env", "/usr/bin/env"] {
+            let error = HostInterpreter::find(name, OsStr::new("/usr/bin")).unwrap_err();
+            assert!(error.to_string().contains(name) && error.hint().contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_that_mean_it() {
+        let python =
+            HostInterpreter { name: "python3.11".into(), program: "/x".into(), mounts: vec![], links: BTreeMap::new() };
+        assert!(["python3.11", "python3", "python"].iter().all(|name| python.is_meant_by(name)));
+        assert!(["node", "python3.12", "/usr/bin/python3"].iter().all(|name| !python.is_meant_by(name)));
+    }
+}
