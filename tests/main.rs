@@ -7,6 +7,7 @@
 mod bad_input;
 mod build;
 mod cache;
+mod cgroups;
 mod command;
 mod escape;
 mod image;
