@@ -134,6 +134,7 @@ fn looking_into_the_first_process(world: &World) {
             ["read", &path("environ")],
             ["list", &path("fd")],
             ["open-memory", &path("mem")],
+            ["open-memory", &path("exe")],
             ["list", &path("root")],
             ["ptrace", pid],
         ]
@@ -299,14 +300,26 @@ fn making_a_user_namespace() {
 
 /// As root, a file that the server makes in a grant belongs to root: it must not become a set-user-id program there.
 #[test]
-#[ignore = "needs seccomp, which refuses mode bits that set an id"]
 fn making_a_set_user_id_program_for_the_host() {
     if !needs::root() {
         return;
     }
     let world = World::new(User::Root);
     let (file, flags) = (world.text("project/own"), ["--allow-write", &world.text("project")]);
-    let set_user_id = format!("{}", 0o4755);
     world.bare(&["write", &file, "x"]).run().ok();
-    pair_with(&world, &flags, &["chmod", &file, &set_user_id]);
+    for mode in [0o4755, 0o2755, 0o6755].map(|mode: u32| mode.to_string()) {
+        pair_with(&world, &flags, &["chmod", &file, &mode]);
+        pair_with(&world, &flags, &["chmod-open", &file, &mode]);
+        for (verb, kind) in [("make-with-mode", 0), ("make-node", 0o100_000)] {
+            let made = world.text("project/made");
+            let mode = (mode.parse::<u32>().unwrap() | kind).to_string();
+            world.bare(&[verb, &made, &mode]).run().ok();
+            fs::remove_file(&made).unwrap();
+            refused(&world, &flags, &[verb, &made, &mode]);
+            assert!(!fs::exists(&made).unwrap(), "{verb}");
+        }
+    }
+    // What sets no id is allowed.
+    world.caged(&flags, &["chmod", &file, &0o755.to_string()]).run().ok();
+    world.caged(&flags, &["make-with-mode", &world.text("project/made"), &0o755.to_string()]).run().ok();
 }

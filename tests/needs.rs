@@ -18,7 +18,8 @@ pub fn program(name: &str, package: &str) -> Option<PathBuf> {
     present(found.is_some(), &format!("{name} (Debian's package {package})")).then_some(found)?
 }
 
-fn present(is: bool, what: &str) -> bool {
+/// Anything else that was looked for.
+pub fn present(is: bool, what: &str) -> bool {
     if !is {
         assert!(env::var_os("CI").is_none(), "CI must have {what}");
         let test = std::thread::current().name().unwrap_or("a test").to_owned();

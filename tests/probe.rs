@@ -15,8 +15,13 @@ pub fn path() -> &'static Path {
     static PATH: OnceLock<std::path::PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/probe/probe.rs");
-        let text = include_bytes!("probe/probe.rs");
-        place::once(&format!("probe-{:016x}", sum(text)), |to| {
+        let text = [
+            &include_bytes!("probe/probe.rs")[..],
+            include_bytes!("probe/kernel.rs"),
+            include_bytes!("probe/limits.rs"),
+        ]
+        .concat();
+        place::once(&format!("probe-{:016x}", sum(&text)), |to| {
             let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
             let flags = ["--edition", "2024", "-C", "target-feature=+crt-static", "-C", "strip=symbols", "-O", "-o"];
             let done = Command::new(compiler).args(flags).arg(to).arg(&source).status()?;

@@ -23,6 +23,7 @@ as_each_user! {
     every_signal_that_ends_walks_the_ladder,
     sigkill_of_smcp_ends_the_tree,
     sigkill_during_the_start_leaves_nothing,
+    a_signal_during_the_start_leaves_no_half_built_cage,
     stop_and_continue_lose_nothing,
     orphans_are_reaped,
     many_start_at_once,
@@ -130,6 +131,27 @@ fn sigkill_during_the_start_leaves_nothing(world: &World) {
         none_left(world, Duration::from_secs(1));
     }
     world.caged(&[], &["exit", "0"]).run().ok();
+}
+
+/// A cage that is not built yet has no mark among its arguments: it is known by the program, a copy of this world alone.
+fn a_signal_during_the_start_leaves_no_half_built_cage(world: &World) {
+    let copy = world.path("project/smcp");
+    // By another program: a descriptor that this one has open for writing may be in a child of another test by then.
+    world.program("/bin/cp", [crate::place::smcp(), &copy]).run().ok();
+    let left = || {
+        let entries = std::fs::read_dir("/proc").expect("/proc is mounted").flatten();
+        entries.filter(|entry| std::fs::read_link(entry.path().join("exe")).is_ok_and(|exe| exe == copy)).count()
+    };
+    world.program(&copy, ["pull", probe_reference()]).run().ok();
+    for (half_milliseconds, signal) in (0..60).flat_map(|at| [(at, Signal::KILL), (at, Signal::TERM)]) {
+        let running = world.program(&copy, ["run", probe_reference(), "until-eof", "0"]).start();
+        // Not a wait for something: the moment is the input.
+        thread::sleep(Duration::from_micros(500 * half_milliseconds));
+        running.signal(signal);
+        running.wait();
+    }
+    let gone = crate::patience::within(Duration::from_secs(1), || (left() == 0).then_some(()));
+    assert!(gone.is_some(), "{} processes are left", left());
 }
 
 /// A stopped smcp goes on (L11).

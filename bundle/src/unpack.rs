@@ -4,6 +4,7 @@
 
 mod error;
 mod header;
+mod merge;
 mod name;
 mod pax;
 mod prepare;

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,9 +23,10 @@ pub(crate) fn land(file: &File, scratch: &Path, target: &Path) -> Result<()> {
     sync_dir(target.parent().unwrap_or(target))
 }
 
-/// A new file in `dir`, locked so that a sweep sees that it is in use.
+/// A new file in `dir`, locked so that a sweep sees that it is in use. Who may read it is the umask's word and that of the
+/// directory: a store is its owner's alone, a layout may be for others.
 pub(crate) fn scratch_file(dir: &Path) -> Result<(File, PathBuf)> {
-    let create = |path: &Path| OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
+    let create = |path: &Path| OpenOptions::new().read(true).write(true).create_new(true).open(path);
     scratch(dir, create)
 }
 

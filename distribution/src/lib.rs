@@ -34,6 +34,7 @@ pub use image::{Document, ImageError, ImageIndex, ImageManifest, MAX_CONFIG, MAX
 pub use platform::Platform;
 pub use push::{Pushed, push};
 pub use reference::{LayoutRef, Name, PackageName, Reference, ReferenceError, Selector};
+pub use rootfs::tree_id;
 pub use source::{Freshness, Mode, Network, Resolved, Source, canonical, resolve};
 pub use store::{
     Blob, BlobLock, BlobReader, BlobWriter, LayerLock, Lease, Origin, Remembered, Removed, StagedLayer, Staging, Store,

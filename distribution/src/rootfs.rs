@@ -10,6 +10,15 @@ pub(crate) fn diff_ids(config: &[u8]) -> Result<Vec<Digest>, String> {
     Ok(config.rootfs.diff_ids)
 }
 
+/// Names the tree that these layers make together, lowest first, among the unpacked layers. One layer is its own tree.
+pub fn tree_id(diff_ids: &[Digest]) -> Digest {
+    if let [only] = diff_ids {
+        return only.clone();
+    }
+    let lines = diff_ids.iter().map(|diff_id| format!("{diff_id}\n"));
+    Digest::of(std::iter::once("smcp tree 1\n".to_owned()).chain(lines).collect::<String>())
+}
+
 #[derive(Deserialize)]
 struct Config {
     rootfs: Rootfs,

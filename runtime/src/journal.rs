@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use ulid::Ulid;
 
+use crate::plan::Limit;
+
 /// An open audit log.
 #[derive(Debug)]
 pub struct Journal {
@@ -56,11 +58,14 @@ impl Ticket {
 pub struct Ending {
     /// smcp's own exit code.
     pub exit: u8,
-    /// One word: `exited`, `signal`, `timeout`, `client-closed`, `terminated`, `refused` and so on.
+    /// One word: `exited`, `signal`, `memory`, `pids`, `cpu-time`, `timeout`, `client-closed`, `terminated`, `refused` and so on.
     pub cause: &'static str,
     /// The error as the user saw it, where there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// The limit that ended the run, where one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Limit>,
     /// Which step of the ladder ended the server: `stdin`, `sigterm`, `sigkill`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_by: Option<&'static str>,
@@ -86,6 +91,13 @@ impl Ending {
         self.duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         self
     }
+}
+
+/// Where an entry is when its writing returns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Durability {
+    OnDisk,
+    InLog,
 }
 
 /// The last line written.
@@ -123,11 +135,12 @@ impl Journal {
     /// # Errors
     /// Where it cannot be written: the run must not start.
     pub fn begin(&self, run: Ulid, fields: &Map<String, Value>) -> Result<Ticket, JournalError> {
-        self.append(run, "begin", fields)?;
+        self.append(run, "begin", fields, Durability::OnDisk)?;
         Ok(Ticket { run })
     }
 
-    /// Writes the end entry and waits until it is on disk.
+    /// Writes the end entry. It is in the log when this returns, and on the disk when the system next writes: nothing waits
+    /// for it, and a run whose end a power failure takes away still has its begin.
     ///
     /// # Errors
     /// Where it cannot be written.
@@ -136,14 +149,30 @@ impl Journal {
             Ok(Value::Object(fields)) => fields,
             other => unreachable!("an ending is an object of plain values: {other:?}"),
         };
-        self.append(run, "end", &fields)
+        self.append(run, "end", &fields, Durability::InLog)
     }
 
-    fn append(&self, run: Ulid, event: &str, fields: &Map<String, Value>) -> Result<(), JournalError> {
-        self.try_append(run, event, fields).map_err(|why| JournalError { path: self.log.clone(), what: "written", why })
+    fn append(
+        &self,
+        run: Ulid,
+        event: &str,
+        fields: &Map<String, Value>,
+        durability: Durability,
+    ) -> Result<(), JournalError> {
+        self.try_append(run, event, fields, durability).map_err(|why| JournalError {
+            path: self.log.clone(),
+            what: "written",
+            why,
+        })
     }
 
-    fn try_append(&self, run: Ulid, event: &str, fields: &Map<String, Value>) -> io::Result<()> {
+    fn try_append(
+        &self,
+        run: Ulid,
+        event: &str,
+        fields: &Map<String, Value>,
+        durability: Durability,
+    ) -> io::Result<()> {
         let mut log = self.open_log()?;
         log.lock()?;
         let last = last_line(&mut log)?;
@@ -172,7 +201,9 @@ impl Journal {
             line.insert(0, b'\n');
         }
         log.write_all(&line)?;
-        log.sync_data()?;
+        if durability == Durability::OnDisk {
+            log.sync_data()?;
+        }
         self.write_head(&Head { seq, hash })
     }
 

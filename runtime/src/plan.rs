@@ -24,14 +24,16 @@ pub struct Plan {
     pub identity: Identity,
     /// Host name inside.
     pub hostname: String,
-    /// The package's unpacked layers, topmost first.
-    pub layers: Vec<PathBuf>,
-    /// Files of the skeleton, by their path inside.
+    /// The package's files: its layers as one tree on the host, canonical.
+    pub tree: PathBuf,
+    /// Files of the root beside the package's, by their path inside.
     pub files: BTreeMap<PathBuf, String>,
-    /// Links of the skeleton, by their path inside.
+    /// Links of the root beside the package's, by their path inside.
     pub links: BTreeMap<PathBuf, PathBuf>,
     /// What is mounted on the root, in order.
     pub mounts: Vec<Mount>,
+    /// Which programs can be executed.
+    pub programs: Programs,
     /// The caps of setrlimit(2), soft and hard alike.
     pub rlimits: Rlimits,
     /// The limits of the run, in force by `rlimits` or watched by the supervisor.
@@ -92,11 +94,23 @@ pub enum What {
     },
 }
 
+/// Which programs the server can execute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Programs {
+    /// Its own, with what interprets it: the server can start itself again, and nothing foreign.
+    Runtime,
+    /// These too; absolute paths inside.
+    Named(Vec<PathBuf>),
+    /// Every one, also what it wrote itself.
+    Any,
+}
+
 /// Whether files on a mount can be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Exec {
-    /// They can: subprocesses are granted.
+    /// They can: a program that is granted may lie there.
     Allowed,
     /// They cannot: `noexec`.
     Denied,
@@ -118,6 +132,32 @@ pub struct Watched {
     pub fds: u32,
     /// Wall clock, seconds.
     pub timeout_seconds: u64,
+}
+
+/// A limit that ended a run, with its value: `{"name": …, "value": …}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "name", content = "value", rename_all = "kebab-case")]
+pub enum Limit {
+    /// Memory of the cage, bytes.
+    Memory(u64),
+    /// Processes and threads.
+    Pids(u32),
+    /// CPU time of the tree, seconds.
+    CpuTime(u64),
+    /// Wall clock, seconds.
+    Timeout(u64),
+}
+
+impl Limit {
+    /// Its name in the audit log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Limit::Memory(_) => "memory",
+            Limit::Pids(_) => "pids",
+            Limit::CpuTime(_) => "cpu-time",
+            Limit::Timeout(_) => "timeout",
+        }
+    }
 }
 
 impl Watched {
@@ -156,31 +196,32 @@ pub struct Rlimits {
 }
 
 impl Plan {
-    /// Draws up the cage for a grant over unpacked `layers` (topmost first), with the host's interpreter where the package
-    /// brings none.
-    pub fn new(grant: &Grant, layers: Vec<PathBuf>, identity: Identity, host: Option<&HostInterpreter>) -> Plan {
-        let exec = match grant.subprocess {
-            Subprocess::Denied => Exec::Denied,
-            Subprocess::AllowedPaths(_) | Subprocess::AllowedAny => Exec::Allowed,
+    /// Draws up the cage for a grant over a package's `tree`, with the host's interpreter where the package brings none.
+    pub fn new(grant: &Grant, tree: PathBuf, identity: Identity, host: Option<&HostInterpreter>) -> Plan {
+        let programs = match &grant.subprocess {
+            Subprocess::Denied => Programs::Runtime,
+            Subprocess::AllowedPaths(paths) => Programs::Named(paths.clone()),
+            Subprocess::AllowedAny => Programs::Any,
         };
         Plan {
             command: command(grant, host),
             workdir: grant.workdir.path(&identity.home).to_owned(),
             env: grant.env.iter().map(|(name, value)| Variable { name: name.clone(), value: value.clone() }).collect(),
             hostname: "smcp".into(),
-            layers,
+            tree,
             files: skeleton_files(&identity),
             links: host.map(|host| host.links.clone()).unwrap_or_default(),
-            mounts: mounts(grant, &identity, exec, host),
+            mounts: mounts(grant, &identity, &programs, host),
+            programs,
             rlimits: rlimits(&grant.limits),
             limits: Watched::from(&grant.limits),
             identity,
         }
     }
 
-    /// The plan of a cage without package or server, whose layers are measured by `doctor`; `layer` and `grant` are
-    /// directories to try the overlay and a grant's mount with.
-    pub fn probe(identity: Identity, layer: &Path, grant: &Path) -> Plan {
+    /// The plan of a cage without package or server, whose layers are measured by `doctor`; `tree` and `grant` are
+    /// directories to try the mounts of a package and of a grant with.
+    pub fn probe(identity: Identity, tree: &Path, grant: &Path) -> Plan {
         let nothing = Grant {
             command: Vec::new(),
             workdir: Workdir::Home,
@@ -190,7 +231,7 @@ impl Plan {
             limits: Limits::default(),
             withheld: Vec::new(),
         };
-        Plan::new(&nothing, vec![layer.into()], identity, None)
+        Plan::new(&nothing, tree.into(), identity, None)
     }
 }
 
@@ -204,7 +245,8 @@ fn command(grant: &Grant, host: Option<&HostInterpreter>) -> Vec<String> {
     command
 }
 
-fn mounts(grant: &Grant, identity: &Identity, exec: Exec, host: Option<&HostInterpreter>) -> Vec<Mount> {
+fn mounts(grant: &Grant, identity: &Identity, programs: &Programs, host: Option<&HostInterpreter>) -> Vec<Mount> {
+    let exec = if *programs == Programs::Any { Exec::Allowed } else { Exec::Denied };
     // Half of the memory limit for each tmpfs: full ones must not eat the whole of it.
     let size = grant.limits.memory / 2;
     let mount = |target: &str, what| Mount { target: target.into(), what };
@@ -229,7 +271,19 @@ fn mounts(grant: &Grant, identity: &Identity, exec: Exec, host: Option<&HostInte
             exec: if m.access == Access::Ro { Exec::Allowed } else { exec },
         },
     }));
+    if let Programs::Named(paths) = programs {
+        paths.iter().for_each(|path| allow_exec(&mut mounts, path));
+    }
     mounts
+}
+
+/// Takes `noexec` from the one mount on which a named program lies.
+fn allow_exec(mounts: &mut [Mount], path: &Path) {
+    let around = mounts.iter_mut().filter(|mount| path.starts_with(&mount.target));
+    match around.max_by_key(|mount| mount.target.components().count()).map(|mount| &mut mount.what) {
+        Some(What::Private { exec, .. } | What::Granted { exec, .. }) => *exec = Exec::Allowed,
+        Some(What::Proc | What::Devices | What::Terminals | What::SharedMemory { .. }) | None => {}
+    }
 }
 
 fn rlimits(limits: &Limits) -> Rlimits {

@@ -19,16 +19,18 @@ pub fn doctor(as_json: bool, settings: &Settings) -> Result<(), Failure> {
     let journal = Journal::open(&settings.audit_log, &settings.state)?;
     let store = Store::open(&settings.cache)?;
     let caller = Caller::of_this_process();
-    let identity = Identity::of_caller(&caller, UserFlag::Default, journal::new_run().0);
+    let run = journal::new_run();
+    let identity = Identity::of_caller(&caller, UserFlag::Default, run.0);
     let uid = identity.uid;
     let scratch = Scratch::new(store.root())?;
-    let plan = Plan::probe(identity, &scratch.layer, &scratch.grant);
+    let plan = Plan::probe(identity, &scratch.tree, &scratch.grant);
     let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
-    let cage = runtime::prepare(&plan, &signals)?;
+    let cage = runtime::prepare(&plan, run, &signals)?;
     let report = cage.report();
     if as_json {
         show::print_json(&json!({
             "layers": report,
+            "cgroup": cage.cgroup(),
             "user": {"caller": caller.uid, "server": uid},
             "audit_log": journal.path(),
             "store": store.root(),
@@ -41,15 +43,16 @@ pub fn doctor(as_json: bool, settings: &Settings) -> Result<(), Failure> {
             None => println!("{layer:18} not measured"),
         }
     }
+    println!("{:18} {}", "kind of cgroup", cage.cgroup());
     println!("{:18} the server of caller {} is uid {uid}", "user", caller.uid);
     println!("{:18} {} can be written", "audit log", journal.path().display());
     println!("{:18} {} can be used", "store", store.root().display());
     Ok(())
 }
 
-/// A directory for a layer and one for a grant, so that the overlay and the grant's mount are tried too.
+/// A directory for a package's tree and one for a grant, so that their mounts are tried too.
 struct Scratch {
-    layer: std::path::PathBuf,
+    tree: std::path::PathBuf,
     grant: std::path::PathBuf,
     _dir: tempfile::TempDir,
 }
@@ -64,7 +67,7 @@ impl Scratch {
             let path = dir.path().join(name);
             std::fs::create_dir(&path).map(|()| path)
         };
-        let (layer, grant) = (make("layer").map_err(fail)?, make("grant").map_err(fail)?);
-        Ok(Scratch { layer, grant, _dir: dir })
+        let (tree, grant) = (make("tree").map_err(fail)?, make("grant").map_err(fail)?);
+        Ok(Scratch { tree, grant, _dir: dir })
     }
 }

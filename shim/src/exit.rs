@@ -3,10 +3,10 @@
 use std::fmt;
 
 use bundle::build::BuildError;
-use bundle::{Denied, FlagError, PackageError, UnitError, UnpackError};
+use bundle::{Denied, FlagError, PackageError, UnitError, UnpackError, format_size};
 use distribution::{Kind, ReferenceError};
 use runtime::journal::JournalError;
-use runtime::{NotExecuted, NotExecutedKind, Refusal};
+use runtime::{Limit, NotExecuted, NotExecutedKind, Refusal};
 
 /// All is well.
 pub const OK: u8 = 0;
@@ -32,6 +32,8 @@ pub const CAGE: u8 = 125;
 pub const NOT_EXECUTABLE: u8 = 126;
 /// The entry point was not found.
 pub const NOT_FOUND: u8 = 127;
+/// A limit of memory, processes or CPU time: what SIGKILL gives, as container tools have it.
+pub const LIMIT: u8 = SIGNAL + 9;
 /// A signal's number is added to this.
 pub const SIGNAL: u8 = 128;
 
@@ -181,6 +183,27 @@ impl From<UnitError> for Failure {
 impl From<JournalError> for Failure {
     fn from(error: JournalError) -> Self {
         failure(AUDIT, &error, Some(error.hint()))
+    }
+}
+
+impl From<Limit> for Failure {
+    fn from(limit: Limit) -> Self {
+        let (code, what, flag, key) = match limit {
+            Limit::Memory(bytes) => {
+                (LIMIT, format!("it used more than its memory limit of {}", format_size(bytes)), "memory", "max_memory")
+            }
+            Limit::Pids(count) => {
+                (LIMIT, format!("it came to its limit of {count} processes and threads"), "pids", "max_pids")
+            }
+            Limit::CpuTime(seconds) => {
+                (LIMIT, format!("it spent its limit of {seconds} s of CPU time"), "cpu-time", "max_cpu_time")
+            }
+            Limit::Timeout(seconds) => {
+                (TIMEOUT, format!("it took longer than its limit of {seconds} s"), "timeout", "timeout")
+            }
+        };
+        Failure::new(code, format!("the run was ended: {what}"))
+            .hint(format!("give it more by --{flag}, or by {key} in the configuration"))
     }
 }
 

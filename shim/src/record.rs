@@ -58,9 +58,10 @@ impl Record {
         self.set("interpreter", host.map_or(json!("package"), |host| json!({"host": host.program})));
     }
 
-    /// What the cage enforces, as measured.
-    pub fn enforced(&mut self, report: &Report) {
+    /// What the cage enforces, as measured, and by which kind of cgroup.
+    pub fn enforced(&mut self, report: &Report, cgroup: &str) {
         self.set("layers", json!(report));
+        self.set("cgroup", json!(cgroup));
     }
 
     /// Writes the begin entry.

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use runtime::journal::Ending;
-use runtime::{Cage, How, Outcome, Signals, Watched};
+use runtime::{Cage, How, Limit, Outcome, Signals, Watched};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -63,33 +63,31 @@ impl Passed {
     /// The end of the run for the audit log, with smcp's exit code.
     ///
     /// # Errors
-    /// Where the server's program was not executed, or the run took too long.
+    /// Where the server's program was not executed.
     pub fn ending(self, limits: &Watched) -> Result<Ending, Failure> {
         if let Some(why) = self.outcome.not_executed {
             return Err(why.into());
         }
-        if self.asked == Some(Asked::Timeout) {
-            let limit = limits.timeout_seconds;
-            return Err(Failure::new(
-                exit::TIMEOUT,
-                format!("the run was ended: it took longer than its limit of {limit} s"),
-            )
-            .hint("give it more by --timeout, or by timeout in the configuration"));
-        }
+        let timeout = (self.asked == Some(Asked::Timeout)).then_some(Limit::Timeout(limits.timeout_seconds));
+        let limit = self.outcome.limit.or(timeout);
+        let ended = limit.map(Failure::from);
         let (code, how) = match self.outcome.how {
             Some(How::Code(code)) => (code, "exited"),
             Some(How::Signal(signal)) => (i32::from(exit::SIGNAL) + signal, "signal"),
             // PID 1 itself was killed: the last step of the ladder, or the kernel's memory killer.
             None => (i32::from(exit::SIGNAL) + Signal::KILL.as_raw(), "killed"),
         };
-        let cause = match self.asked {
-            Some(Asked::Client) => "client-closed",
-            Some(Asked::Signal(_)) => "terminated",
-            Some(Asked::Timeout) | None => how,
+        let cause = match (limit, self.asked) {
+            (Some(limit), _) => limit.name(),
+            (None, Some(Asked::Client)) => "client-closed",
+            (None, Some(Asked::Signal(_))) => "terminated",
+            (None, Some(Asked::Timeout) | None) => how,
         };
         Ok(Ending {
-            exit: u8::try_from(code).unwrap_or(u8::MAX),
+            exit: ended.as_ref().map_or(u8::try_from(code).unwrap_or(u8::MAX), |failure| failure.code),
             cause,
+            error: ended.map(|failure| failure.message),
+            limit,
             ended_by: self.step.map(Step::name),
             cpu_ms: Some(self.outcome.cpu_time.as_millis() as u64),
             peak_memory: Some(self.outcome.peak_memory),
@@ -132,7 +130,8 @@ pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration) -> std::io::Re
         if running {
             fds.push(PollFd::from_borrowed_fd(ended, PollFlags::IN));
         }
-        let timeout = ladder.deadline.map(|at| {
+        let look = running.then(|| cage.next_look());
+        let timeout = ladder.deadline.into_iter().chain(look).min().map(|at| {
             let left = at.saturating_duration_since(Instant::now());
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
         });
@@ -155,6 +154,9 @@ pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration) -> std::io::Re
         }
         while told && let Some(signal) = signals.next() {
             ladder.asked_by_signal(signal, &cage, &mut input);
+        }
+        if running && Instant::now() >= cage.next_look() {
+            cage.look();
         }
         if input.ended && ladder.asked.is_none() && running {
             ladder.stdin_ended();

@@ -1,6 +1,5 @@
 //! `smcp run`: the whole story of a run, from a name to an exit code.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -44,6 +43,7 @@ pub fn run(typed: &cli::Run, settings: Result<Settings, Failure>) -> u8 {
         return Failure::from(error).print();
     }
     match result {
+        Ok(Ending { limit: Some(limit), .. }) => Failure::from(limit).print(),
         Ok(ending) => ending.exit,
         Err(failure) => failure.print(),
     }
@@ -96,19 +96,18 @@ fn story(
     grant.withheld.iter().for_each(show::withheld);
     record.granted(&grant);
     fetch(&image, &store, &network, &show::progress)?;
-    let layers = bundle::prepare(&package, &store)?;
+    let bundle = bundle::prepare(&package, &store)?;
     pending.keep()?;
     let host = host_interpreter(&package)?;
     record.runs_by(host.as_ref());
-    let trees = layers.iter().map(|layer| layer.path().to_owned()).collect();
-    let plan = Plan::new(&grant, trees, identity, host.as_ref());
+    let plan = Plan::new(&grant, bundle.path().to_owned(), identity, host.as_ref());
     if typed.dry_run {
         show::plan(&plan, typed.json);
         return Ok(Ending { cause: "dry-run", ..Ending::default() });
     }
     let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
-    let cage = runtime::prepare(&plan, &signals)?;
-    record.enforced(cage.report());
+    let cage = runtime::prepare(&plan, run, &signals)?;
+    record.enforced(cage.report(), cage.cgroup());
     require(cage.report())?;
     let ticket = record.begin(journal, run)?;
     let cage = cage.start(&ticket)?;
@@ -130,14 +129,15 @@ fn host_interpreter(package: &Package) -> Result<Option<HostInterpreter>, Failur
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// A layer that this version has must be whole: which ones may be missing is the policy's word, and there is none yet.
+/// Where no cgroup can be had, resource limits and guard stand in for it.
 fn require(report: &Report) -> Result<(), Failure> {
-    let not_yet = BTreeSet::from(Layer::NOT_YET);
-    let missing =
-        Layer::ALL.into_iter().filter(|layer| !not_yet.contains(layer)).find_map(|layer| match report.status(layer) {
-            Some(Status::Full) => None,
-            Some(status) => Some(format!("{layer} is {status}")),
-            None => Some(format!("{layer} was not measured")),
-        });
+    let missing = Layer::ALL.into_iter().find_map(|layer| match (layer, report.status(layer)) {
+        (Layer::Cgroup, _) | (_, Some(Status::Full)) => None,
+        // An older kernel has fewer rights to restrict; those that it has are in force.
+        (Layer::Landlock, Some(Status::Partial(_))) => None,
+        (_, Some(status)) => Some(format!("{layer} is {status}")),
+        (_, None) => Some(format!("{layer} was not measured")),
+    });
     match missing {
         None => Ok(()),
         Some(what) => Err(Failure::new(exit::CAGE, format!("the cage is not whole: {what}"))

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bundle::{Access, Withheld, format_size};
 use distribution::Progress;
 use runtime::config::{Scope, render};
-use runtime::{Exec, Plan, What};
+use runtime::{Exec, Plan, Programs, What};
 use serde_json::json;
 
 static QUIET: AtomicBool = AtomicBool::new(false);
@@ -75,6 +75,14 @@ pub fn plan(plan: &Plan, as_json: bool) {
     for (link, leads_to) in &plan.links {
         println!("link       {} to {}", link.display(), leads_to.display());
     }
+    match &plan.programs {
+        Programs::Runtime => println!("programs   its own alone"),
+        Programs::Named(paths) => {
+            let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+            println!("programs   its own and {}", paths.join(" "));
+        }
+        Programs::Any => println!("programs   any"),
+    }
     let limits = &plan.limits;
     println!(
         "limits     memory {}, {} processes, {} descriptors, {} s wall clock",
@@ -83,9 +91,7 @@ pub fn plan(plan: &Plan, as_json: bool) {
         limits.fds,
         limits.timeout_seconds
     );
-    for layer in &plan.layers {
-        println!("layer      {}", layer.display());
-    }
+    println!("root       {} (read-only)", plan.tree.display());
 }
 
 /// Prints a JSON value on stdout, for commands whose output it is.

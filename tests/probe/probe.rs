@@ -7,6 +7,9 @@
 //! It has its own declarations of the few libc calls it makes, because rustc alone compiles it; each wrapper in `sys`
 //! passes pointers to live Rust values only.
 
+mod kernel;
+mod limits;
+
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
@@ -169,7 +172,9 @@ fn attempt(verb: &str, rest: &[&str]) -> io::Result<String> {
         "shm-make" => sys::shm_make(number(0) as i32).map(|()| "\"made\"".into()),
         "shm-find" => sys::shm_find(number(0) as i32).map(|_| "\"found\"".into()),
         "shm-remove" => sys::shm_remove(number(0) as i32).map(|()| "\"removed\"".into()),
-        other => panic!("no verb {other:?}"),
+        other => kernel::attempt(other, rest)
+            .or_else(|| limits::attempt(other, rest))
+            .unwrap_or_else(|| panic!("no verb {other:?}")),
     }
 }
 

@@ -1,45 +1,53 @@
 //! All layers of a package, ready to be mounted.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
-use distribution::{Descriptor, Digest, LayerLock, Staging, Store};
+use distribution::{Descriptor, Digest, LayerLock, Staging, Store, tree_id};
 
 use super::error::UnpackError;
+use super::merge::merge;
 use super::unpack;
 use crate::package::Package;
 
-/// Unpacks the layers that are not unpacked yet and holds all of them, topmost
-/// first; the locks must live as long as the cage that mounts their paths. Where
-/// all layers are there, this is one look at each.
-///
-/// A layer that occurs twice is given once, at its topmost place: there it
-/// covers whatever it would cover below, and an overlay takes no directory twice.
+/// Makes a package's files ready to be mounted: every layer unpacked, all of them merged into one tree, and that tree held.
+/// The lock must live as long as the cage that mounts its path. Where the tree is there, this is one look at it.
 ///
 /// # Errors
 /// The first error by the order of the layers; no refused layer becomes visible.
-pub fn prepare(package: &Package, store: &Store) -> Result<Vec<LayerLock>, UnpackError> {
-    let mut seen = BTreeSet::new();
-    let topmost_first = package.layers.iter().rev().filter(|(_, diff_id)| seen.insert(diff_id));
-    let layers: Vec<&(Descriptor, Digest)> = topmost_first.collect();
-    let is_missing = |(_, diff_id): &&(Descriptor, Digest)| store.layer(diff_id).is_none();
-    let missing: Vec<_> = layers.iter().copied().filter(is_missing).collect();
-    if missing.is_empty() {
-        return hold(&layers, store);
+pub fn prepare(package: &Package, store: &Store) -> Result<LayerLock, UnpackError> {
+    let diff_ids: Vec<Digest> = package.layers.iter().map(|(_, diff_id)| diff_id.clone()).collect();
+    let tree = tree_id(&diff_ids);
+    if store.layer(&tree).is_none() {
+        let _lease = store.lease()?;
+        unpack_missing(package, store)?;
+        merge_all(&tree, &diff_ids, store)?;
     }
-    let _lease = store.lease()?;
+    Ok(store.hold_layer(&tree)?)
+}
+
+fn unpack_missing(package: &Package, store: &Store) -> Result<(), UnpackError> {
+    let mut seen = BTreeSet::new();
+    let missing: Vec<&(Descriptor, Digest)> =
+        package.layers.iter().filter(|(_, diff_id)| seen.insert(diff_id) && store.layer(diff_id).is_none()).collect();
     let bytes = AtomicU64::new(0);
-    in_parallel(&missing, |(descriptor, diff_id)| unpack_one(descriptor, diff_id, store, &bytes))?;
-    hold(&layers, store)
+    in_parallel(&missing, |(descriptor, diff_id)| unpack_one(descriptor, diff_id, store, &bytes))
+}
+
+/// A single layer is its own tree.
+fn merge_all(tree: &Digest, diff_ids: &[Digest], store: &Store) -> Result<(), UnpackError> {
+    let Staging::Empty(staged) = store.stage_layer(tree)? else { return Ok(()) };
+    let layers: Vec<PathBuf> = diff_ids.iter().filter_map(|diff_id| store.layer(diff_id)).collect();
+    let paths: Vec<&Path> = layers.iter().map(PathBuf::as_path).collect();
+    merge(&paths, staged.dir()).map_err(|source| UnpackError::Io { path: staged.dir().into(), source })?;
+    staged.commit()?;
+    Ok(())
 }
 
 /// The most bytes that one package unpacks.
 const MAX_PACKAGE: u64 = 8 << 30;
-
-fn hold(layers: &[&(Descriptor, Digest)], store: &Store) -> Result<Vec<LayerLock>, UnpackError> {
-    layers.iter().map(|(_, diff_id)| Ok(store.hold_layer(diff_id)?)).collect()
-}
 
 /// Unpacks one layer, unless another process is faster. `bytes` counts what the
 /// package has unpacked so far.
@@ -118,25 +126,27 @@ mod tests {
     }
 
     #[test]
-    fn layers_come_topmost_first_and_each_once() {
-        let (_dir, store, package) = package(&[layer("base"), layer("same"), layer("middle"), layer("same")]);
-        let locks = prepare(&package, &store).unwrap();
-        let names: Vec<_> =
-            locks.iter().map(|lock| fs::read_dir(lock.path()).unwrap().next().unwrap().unwrap().file_name()).collect();
-        assert_eq!(names, ["same", "middle", "base"]);
-        let again = prepare(&package, &store).unwrap();
-        assert!(locks.iter().zip(&again).all(|(a, b)| a.path() == b.path()));
+    fn layers_become_one_tree_and_a_single_one_is_its_own() {
+        let both = |text: &str| tar(&[file("both", text), file(text, text)]);
+        let (_dir, store, package) = package(&[both("low"), both("high")]);
+        let tree = prepare(&package, &store).unwrap();
+        assert_eq!(fs::read_to_string(tree.path().join("both")).unwrap(), "high");
+        assert!(tree.path().join("low").is_file() && tree.path().join("high").is_file());
+        assert_eq!(prepare(&package, &store).unwrap().path(), tree.path());
+        let (_dir, store, package) = self::package(&[layer("only")]);
+        let tree = prepare(&package, &store).unwrap();
+        assert_eq!(tree.path(), store.layer(&package.layers[0].1).unwrap());
     }
 
     #[test]
     fn u65_two_at_once_unpack_a_layer_once() {
         let (_dir, store, package) = package(&[layer("a"), layer("b"), layer("c")]);
         let prepared = thread::scope(|scope| {
-            let run = || scope.spawn(|| prepare(&package, &store).map(|locks| locks.len()).map_err(|e| e.to_string()));
+            let run = || scope.spawn(|| prepare(&package, &store).map(drop).map_err(|e| e.to_string()));
             [run(), run(), run(), run()].map(|thread| thread.join().unwrap())
         });
-        assert_eq!(prepared, [const { Ok(3) }; 4]);
-        assert_eq!(fs::read_dir(store.root().join("layers")).unwrap().count(), 3);
+        assert_eq!(prepared, [const { Ok(()) }; 4]);
+        assert_eq!(fs::read_dir(store.root().join("layers")).unwrap().count(), 4, "and their tree once");
     }
 
     #[test]

@@ -123,7 +123,9 @@ impl Store {
         let Some(document) = self.document(descriptor) else { return };
         match document {
             Document::Manifest(manifest) => {
-                into.layers.extend(self.diff_ids(&manifest.config));
+                let diff_ids = self.diff_ids(&manifest.config);
+                into.layers.insert(rootfs::tree_id(&diff_ids));
+                into.layers.extend(diff_ids);
                 into.blobs.insert(manifest.config.digest);
                 into.blobs.extend(manifest.layers.into_iter().map(|layer| layer.digest));
             }

@@ -2,21 +2,25 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use ulid::Ulid;
 
+use super::cgroup::{Cgroup, Controller};
+use super::guard::Guard;
 use super::measure::{NAMESPACES, namespace_id};
+use super::rate;
 use super::signals::Signals;
 use super::sys::{self, Children, Waited};
 use super::wire::{Event, NotExecuted, Order, Refusal};
 use crate::journal::Ticket;
-use crate::plan::Plan;
-use crate::report::Report;
+use crate::plan::{Limit, Plan};
+use crate::report::{Layer, Report, Status};
 
 pub use super::sys::How;
 
@@ -36,11 +40,17 @@ impl Prepared {
         &self.cage.report
     }
 
+    /// Which kind of cgroup counts and caps it: `v2`, `v1` or `none`.
+    pub fn cgroup(&self) -> &'static str {
+        self.cage.guard.cgroup().kind().name()
+    }
+
     /// Lets the server start. The ticket is the proof that the begin entry is on disk.
     ///
     /// # Errors
     /// Where the waiting process is gone.
-    pub fn start(self, _: &Ticket) -> Result<Cage, Refusal> {
+    pub fn start(mut self, _: &Ticket) -> Result<Cage, Refusal> {
+        self.cage.init.reap_others();
         rustix::io::write(&self.cage.lifeline, b"s").map_err(|why| Refusal::new("starting the server", why))?;
         Ok(self.cage)
     }
@@ -60,6 +70,10 @@ pub struct Cage {
     events: Events,
     /// The only writer of the pipe that PID 1 watches: its end is the end of the cage.
     lifeline: OwnedFd,
+    /// The limit that ended it.
+    exceeded: Option<Limit>,
+    /// Dropped after `init` is reaped: the cgroup can be removed then.
+    guard: Guard,
 }
 
 /// How a run ended, with what it used.
@@ -67,6 +81,8 @@ pub struct Cage {
 pub struct Outcome {
     /// The server's exit code or signal; `None` where PID 1 was killed with it.
     pub how: Option<How>,
+    /// The limit that ended the tree, where one did.
+    pub limit: Option<Limit>,
     /// Set where the server's program was never executed.
     pub not_executed: Option<NotExecuted>,
     /// User and system time of the tree.
@@ -91,16 +107,34 @@ impl Cage {
         self.init.signal(Signal::KILL);
     }
 
+    /// When [`Cage::look`] is due.
+    pub fn next_look(&self) -> Instant {
+        self.guard.next()
+    }
+
+    /// Looks whether the tree keeps its limits, and kills it where it does not.
+    pub fn look(&mut self) {
+        if self.exceeded.is_none()
+            && let Some(limit) = self.guard.look()
+        {
+            self.exceeded = Some(limit);
+            self.kill();
+        }
+    }
+
     /// Waits for the end of the cage and takes what is left of it.
     ///
     /// # Errors
     /// The kernel's.
     pub fn wait(mut self) -> io::Result<Outcome> {
         let usage = self.init.reap()?;
+        let spent = self.guard.spent();
         let mut outcome = Outcome {
             how: None,
+            limit: None,
             not_executed: None,
-            cpu_time: usage.map_or(Duration::ZERO, |ended| ended.cpu_time),
+            // What PID 1 did not wait for, since it was killed with them, does not stand in its own.
+            cpu_time: usage.map_or(spent, |ended| ended.cpu_time.max(spent)),
             peak_memory: usage.map_or(0, |ended| ended.peak_memory),
         };
         while let Some(event) = self.events.next_written() {
@@ -111,20 +145,26 @@ impl Cage {
                 _ => {}
             }
         }
+        let failed = outcome.how.is_some_and(|how| how != How::Code(0));
+        outcome.limit = self.exceeded.or_else(|| self.guard.after(failed.then_some(outcome.peak_memory)));
         Ok(outcome)
     }
 }
 
-/// Builds a cage and has it measured; no server runs yet.
+/// Builds the cage of a run and has it measured; no server runs yet.
 ///
 /// # Errors
 /// A [`Refusal`], also where `signals` brings one while the cage is built.
-pub fn prepare(plan: &Plan, signals: &Signals) -> Result<Prepared, Refusal> {
+pub fn prepare(plan: &Plan, run: Ulid, signals: &Signals) -> Result<Prepared, Refusal> {
     let step = |what: &'static str| move |why: io::Error| Refusal::new(what, why);
     let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|why| Refusal::new("making a pipe", why));
+    let mut cgroup = Cgroup::make(run, &plan.limits);
+    let cpus = if cgroup.has(Controller::Cpu) { None } else { rate::cpus(plan.limits.cpu_millis, run.0) };
     let order = Order {
         plan: plan.clone(),
         env: plan.env.iter().map(|v| (v.name.clone(), v.value.expose().to_owned())).collect(),
+        cgroup: cgroup.joins(),
+        cpus: cpus.clone().unwrap_or_default(),
         outside: NAMESPACES.iter().filter_map(|(_, name)| Some(((*name).to_owned(), namespace_id(name)?))).collect(),
     };
     let order = order.seal().map_err(step("passing the plan on"))?;
@@ -154,24 +194,49 @@ pub fn prepare(plan: &Plan, signals: &Signals) -> Result<Prepared, Refusal> {
     let mut report = Report::default();
     let mut init = None;
     let built = hear(&mut events, signals, &mut report, &mut init);
-    // The cage process ends once the container's init runs or cannot run.
-    if built.is_err() {
-        let _ = process.kill();
-    }
-    let _ = process.wait();
     let init = match (built, init) {
         (Ok(()), Some(init)) => init,
         (Ok(()), None) => return Err(Refusal::new("starting the container", "its init has no id")),
         (Err(refusal), init) => {
             drop(lifeline);
             drop(init);
+            end(&mut process);
             reap_strays();
             return Err(refusal);
         }
     };
-    Ok(Prepared {
-        cage: Cage { stdin: Some(stdin), stdout: Some(stdout), stderr: Some(stderr), report, init, events, lifeline },
-    })
+    // The cage process ends once the container's init runs.
+    let _ = process.wait();
+    report.set(Layer::Cgroup, with_rate(cgroup.status(init.pid), cpus.as_deref()));
+    let (guard, status) = Guard::new(init.pid, plan.limits, cgroup);
+    report.set(Layer::Guard, status);
+    let (stdin, stdout, stderr) = (Some(stdin), Some(stdout), Some(stderr));
+    Ok(Prepared { cage: Cage { stdin, stdout, stderr, report, init, events, lifeline, exceeded: None, guard } })
+}
+
+/// Waits for a cage process whose lifeline has ended. Killed before libcontainer's init is started, it would leave that
+/// behind; so only one that hangs is killed.
+fn end(process: &mut Child) {
+    let deadline = Instant::now() + Duration::from_secs(1);
+    while matches!(process.try_wait(), Ok(None)) {
+        if Instant::now() > deadline {
+            let _ = process.kill();
+            let _ = process.wait();
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Adds what stands in for a cgroup's CPU rate.
+fn with_rate(status: Status, cpus: Option<&[usize]>) -> Status {
+    let Some(cpus) = cpus else { return status };
+    let and = |why: String| format!("{why}; the CPU rate by affinity to {} CPU(s)", cpus.len());
+    match status {
+        Status::Full => Status::Full,
+        Status::Partial(why) => Status::Partial(and(why)),
+        Status::Absent(why) => Status::Absent(and(why)),
+    }
 }
 
 /// Listens until the cage is ready.
@@ -216,7 +281,8 @@ fn reap_strays() {
 struct Init {
     pid: Pid,
     pidfd: OwnedFd,
-    reaped: bool,
+    /// Set once it was waited for.
+    ended: Option<sys::Ended>,
 }
 
 impl Init {
@@ -225,7 +291,7 @@ impl Init {
         let pid = Pid::from_raw(pid).ok_or_else(|| fail(Errno::SRCH.into()))?;
         // The id cannot have gone to another process: it is our child and nobody else waits for it.
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|why| fail(why.into()))?;
-        Ok(Init { pid, pidfd, reaped: false })
+        Ok(Init { pid, pidfd, ended: None })
     }
 
     fn signal(&self, signal: Signal) {
@@ -233,23 +299,29 @@ impl Init {
     }
 
     fn reap(&mut self) -> io::Result<Option<sys::Ended>> {
-        if self.reaped {
-            return Ok(None);
+        if self.ended.is_none()
+            && let Waited::Ended(ended) = sys::wait(Children::One(self.pid), true)?
+        {
+            self.ended = Some(ended);
         }
-        let waited = sys::wait(Children::One(self.pid), true)?;
-        self.reaped = true;
-        // libcontainer's intermediate process is a child of ours too, long ended.
-        while let Ok(Waited::Ended(_)) = sys::wait(Children::Any, false) {}
-        Ok(match waited {
-            Waited::Ended(ended) => Some(ended),
-            Waited::Running | Waited::Childless => None,
-        })
+        self.reap_others();
+        Ok(self.ended)
+    }
+
+    /// libcontainer's intermediate process is a child of ours too, long ended. Not waited for, it counts against
+    /// RLIMIT_NPROC of the cage.
+    fn reap_others(&mut self) {
+        while let Ok(Waited::Ended(ended)) = sys::wait(Children::Any, false) {
+            if ended.pid == self.pid {
+                self.ended = Some(ended);
+            }
+        }
     }
 }
 
 impl Drop for Init {
     fn drop(&mut self) {
-        if !self.reaped {
+        if self.ended.is_none() {
             self.signal(Signal::KILL);
             let _ = self.reap();
         }

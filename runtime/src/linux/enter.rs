@@ -67,6 +67,15 @@ fn die_with_parent() -> Result<(), Refusal> {
         .map_err(|why| Refusal::new("binding the cage to its supervisor", why))
 }
 
+/// Takes [`die_with_parent`] back.
+///
+/// # Errors
+/// The kernel's.
+pub fn outlive_parent() -> Result<(), Refusal> {
+    rustix::process::set_parent_process_death_signal(None)
+        .map_err(|why| Refusal::new("letting the cage process go on alone", why))
+}
+
 fn become_user(identity: &Identity) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
     rustix::thread::set_thread_groups(&[])?;
@@ -87,7 +96,8 @@ fn map_ids(identity: &Identity) -> io::Result<()> {
 /// cgroup namespace and is seen by the cage process only.
 fn mount_cgroup() -> io::Result<()> {
     const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    // Read-only: libcontainer makes no cgroup of its own then, which nobody would remove.
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
     match rustix::mount::mount("cgroup2", "/sys/fs/cgroup", "cgroup2", flags, None) {
         // The one that is there already is the same hierarchy.
         Err(rustix::io::Errno::BUSY)

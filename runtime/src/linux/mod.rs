@@ -6,11 +6,18 @@
 #![deny(unsafe_code)]
 
 mod cage;
+mod cgroup;
 mod enter;
+mod guard;
 mod init;
+mod landlock;
 mod measure;
 mod process;
+mod programs;
+mod rate;
 mod root;
+mod seccomp;
+mod seccomp_table;
 mod server;
 mod signals;
 mod sources;

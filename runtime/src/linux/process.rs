@@ -9,7 +9,7 @@ use libcontainer::syscall::syscall::SyscallType;
 
 use super::init::Init;
 use super::wire::{Event, Order, Refusal, Reporter};
-use super::{enter, root, sys};
+use super::{enter, rate, root, sys};
 use crate::config::{self, Scope};
 
 /// The numbers of the descriptors that the supervisor hands over.
@@ -47,12 +47,20 @@ fn build(order: OwnedFd, events: &OwnedFd, lifeline: OwnedFd) -> Result<(), Refu
     sys::close_all_but(&[order.as_fd(), events.as_fd(), lifeline.as_fd()])
         .map_err(|why| Refusal::new("closing inherited descriptors", why))?;
     let order = Order::read(order).map_err(|why| Refusal::new("reading the order", why))?;
+    // Before the cgroup namespace is entered, whose root it becomes: no path shows inside.
+    for file in &order.cgroup {
+        fs::write(file, "0").map_err(|why| Refusal::new(format!("joining the cgroup {}", file.display()), why))?;
+    }
+    rate::stay_on(&order.cpus).map_err(|why| Refusal::new("choosing CPUs", why))?;
     let sources = enter::enter(&order.plan)?;
     let root = root::assemble(&order.plan, sources)?;
     let config = config::render(&order.plan, &root.directory, Scope::InsideCage);
     fs::write(root.bundle.join("config.json"), config.to_string())
         .map_err(|why| Refusal::new("writing config.json", why))?;
     let init = Init::new(Rc::new(order), events, lifeline).map_err(|why| Refusal::new("preparing PID 1", why))?;
+    // From here to the start this process outlives its supervisor: killed in between, it would leave libcontainer's init
+    // waiting for ever for a start that nobody gives. Init itself looks at the lifeline first.
+    enter::outlive_parent()?;
     let fail = |what: &'static str| move |why: libcontainer::error::LibcontainerError| Refusal::new(what, chain(&why));
     let mut container = ContainerBuilder::new("server".into(), SyscallType::default())
         .with_root_path(&root.state)

@@ -1,15 +1,20 @@
-//! Assembles the server's root: the package's layers read-only, a skeleton over them, private places, the grants.
+//! Assembles the server's root: the package's tree read-only, and between its directories what the plan adds.
+//!
+//! The root is a tmpfs. What of the package holds nothing of the plan's is bound whole; a directory that must take a mount
+//! point or file which the package does not have becomes one of the tmpfs, with the package's entries bound into it one
+//! by one. So no directory is ever merged at a start, and no kernel needs an overlay.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags};
 
-use super::sources::{self, Sources};
+use super::sources::{Sources, clone_mount};
+use super::sys::{self, MountAttributes};
 use super::wire::Refusal;
 use crate::plan::{Exec, Plan, What};
 
@@ -17,7 +22,7 @@ use crate::plan::{Exec, Plan, What};
 /// sources are open by then.
 const WORKSHOP: &str = "/tmp";
 
-/// The assembled root and the places that libcontainer needs, all on a tmpfs that vanishes with the cage process.
+/// The assembled root and the places that libcontainer needs, all on tmpfs that vanish with the cage process.
 pub struct Root {
     /// The root directory.
     pub directory: PathBuf,
@@ -32,107 +37,201 @@ pub struct Root {
 /// # Errors
 /// A [`Refusal`] that names the path.
 pub fn assemble(plan: &Plan, sources: Sources) -> Result<Root, Refusal> {
-    let workshop = private_tmpfs(4 << 20, 0o755, Exec::Allowed).map_err(|why| Refusal::new("making a tmpfs", why))?;
     let step = |what: &'static str| move |why: io::Error| Refusal::new(what, why);
-    attach(
-        &workshop,
-        &rustix::fs::open(WORKSHOP, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|why| Refusal::new(format!("opening {WORKSHOP}"), why))?,
-    )
-    .map_err(step("mounting the workshop"))?;
-    let directory = |name: &str| make_directory(&workshop, Path::new(name)).map_err(step("making a directory"));
-    let (skeleton, root, layers) = (directory("skeleton")?, directory("root")?, directory("layers")?);
-    directory("bundle")?;
-    directory("state")?;
-
-    build_skeleton(plan, &skeleton, &sources)?;
-    let mut lower = vec![format!("{WORKSHOP}/skeleton")];
-    for (index, layer) in sources.layers.iter().enumerate() {
-        let name = index.to_string();
-        let point = make_directory(&layers, Path::new(&name)).map_err(step("making a directory"))?;
-        attach(layer, &point).map_err(step("mounting a layer"))?;
-        lower.push(format!("{WORKSHOP}/layers/{name}"));
+    let tmpfs = |size| private_tmpfs(size, 0o755, Exec::Allowed).map_err(step("making a tmpfs"));
+    let host_tmp = open_beneath(&open_root().map_err(step("opening the host's root"))?, Path::new(&WORKSHOP[1..]))
+        .map_err(step("opening the host's /tmp"))?;
+    let workshop = tmpfs(4 << 20)?;
+    attach(&workshop, &host_tmp).map_err(step("mounting the workshop"))?;
+    let place = |name: &str| make_directory(&workshop, Path::new(name)).map_err(step("making a directory"));
+    for name in ["bundle", "state"] {
+        place(name)?;
     }
-    let merged = merge(&lower).map_err(step("mounting the layers as an overlay"))?;
-    attach(&merged, &root).map_err(step("mounting the root"))?;
-    // The mount itself, not the directory beneath it.
-    let root = open_beneath(&workshop, Path::new("root")).map_err(step("opening the root"))?;
+    attach(&sources.tree, &place("tree")?).map_err(step("mounting the package's tree"))?;
+    let root = tmpfs(1 << 20)?;
+    attach(&root, &place("root")?).map_err(step("mounting the root"))?;
+    let opened = |name: &str| open_beneath(&workshop, Path::new(name)).map_err(step("opening what was mounted"));
+    let (tree, root_directory) = (opened("tree")?, opened("root")?);
+
+    let additions = Additions::of(plan, &sources)?;
+    fill(&tree, &root_directory, Path::new(""), &additions)?;
+    additions.complete(&root_directory)?;
     let mut grants = sources.grants.into_iter();
     for (index, mount) in plan.mounts.iter().enumerate() {
         let fail = |why: io::Error| Refusal::new(format!("mounting {}", mount.target.display()), why);
         match &mount.what {
             What::Private { size, mode, exec } => {
-                let point = mount_point(&root, plan, index, true)?;
+                let point = mount_point(&root_directory, plan, index, true)?;
                 attach(&private_tmpfs(*size, *mode, *exec).map_err(fail)?, &point).map_err(fail)?;
             }
             What::Granted { .. } => {
                 let grant = grants.next().ok_or_else(|| fail(Errno::NOENT.into()))?;
-                let point = mount_point(&root, plan, index, grant.directory)?;
+                let point = mount_point(&root_directory, plan, index, grant.directory)?;
                 attach(&grant.mount, &point).map_err(fail)?;
             }
             What::Proc | What::Devices | What::Terminals | What::SharedMemory { .. } => {}
         }
     }
-    let place = |name: &str| Path::new(WORKSHOP).join(name);
-    Ok(Root { directory: place("root"), bundle: place("bundle"), state: place("state") })
+    let read_only = MountAttributes { read_only: true, alone: true, ..Default::default() };
+    sys::set_mount(&root, read_only).map_err(step("making the root read-only"))?;
+    let path = |name: &str| Path::new(WORKSHOP).join(name);
+    Ok(Root { directory: path("root"), bundle: path("bundle"), state: path("state") })
 }
 
-/// Makes every mount point and file that the layers' root must have, in the topmost directory of the overlay.
-fn build_skeleton(plan: &Plan, skeleton: &OwnedFd, sources: &Sources) -> Result<(), Refusal> {
-    let fail = |path: &Path| {
-        let path = path.to_owned();
-        move |why: io::Error| Refusal::new(format!("making {}", path.display()), why)
-    };
-    let layers = &sources.layers;
-    let mut grants = sources.grants.iter();
-    for (index, mount) in plan.mounts.iter().enumerate() {
-        let directory = match mount.what {
-            What::Granted { .. } => grants.next().is_none_or(|grant| grant.directory),
-            _ => true,
+/// What the root has beside the package's tree, by relative paths.
+struct Additions {
+    directories: Vec<PathBuf>,
+    /// Mount points of files, and files with a text of their own.
+    files: Vec<(PathBuf, String)>,
+    links: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Additions {
+    fn of(plan: &Plan, sources: &Sources) -> Result<Additions, Refusal> {
+        let mut additions = Additions { directories: Vec::new(), files: Vec::new(), links: Vec::new() };
+        let mut grants = sources.grants.iter();
+        for (index, mount) in plan.mounts.iter().enumerate() {
+            let directory = match mount.what {
+                What::Granted { .. } => grants.next().is_none_or(|grant| grant.directory),
+                _ => true,
+            };
+            // What lies in another mount is made there.
+            if plan.mounts[..index].iter().any(|outer| mount.target.starts_with(&outer.target)) {
+                continue;
+            }
+            let path = relative(&mount.target)?;
+            if directory {
+                additions.directories.push(path);
+            } else {
+                additions.files.push((path, String::new()));
+            }
+        }
+        for (path, text) in &plan.files {
+            additions.files.push((relative(path)?, text.clone()));
+        }
+        for (path, leads_to) in &plan.links {
+            additions.links.push((relative(path)?, leads_to.clone()));
+        }
+        Ok(additions)
+    }
+
+    fn paths(&self) -> impl Iterator<Item = &Path> {
+        let files = self.files.iter().map(|(path, _)| path);
+        let links = self.links.iter().map(|(path, _)| path);
+        self.directories.iter().chain(files).chain(links).map(PathBuf::as_path)
+    }
+
+    /// Whether everything that is to be below `path` is there in the package's own directory, which `tree` is.
+    fn are_had_by(&self, tree: &OwnedFd, path: &Path) -> bool {
+        self.paths().filter(|wanted| wanted.starts_with(path)).all(|wanted| {
+            let below = wanted.strip_prefix(path).unwrap_or(wanted);
+            self.directories.iter().any(|directory| directory == wanted)
+                && open_beneath(tree, below).is_ok_and(|there| kind(&there) == Some(FileType::Directory))
+        })
+    }
+
+    /// Whether something is to be at `path` itself.
+    fn are_at(&self, path: &Path) -> bool {
+        self.paths().any(|wanted| wanted == path)
+    }
+
+    /// Whether something is to be below `path`.
+    fn are_below(&self, path: &Path) -> bool {
+        self.paths().any(|wanted| wanted != path && wanted.starts_with(path))
+    }
+
+    /// Makes what the package's tree does not have.
+    fn complete(&self, root: &OwnedFd) -> Result<(), Refusal> {
+        let fail = |path: &Path| {
+            let shown = Path::new("/").join(path);
+            move |why: io::Error| Refusal::new(format!("making {}", shown.display()), why)
         };
-        // What lies in another mount is not the skeleton's.
-        let inside_another = plan.mounts[..index].iter().any(|outer| mount.target.starts_with(&outer.target));
-        if inside_another {
+        for path in &self.directories {
+            make_directory(root, path).map_err(fail(path))?;
+        }
+        for (path, text) in &self.files {
+            make_file(root, path, text).map_err(fail(path))?;
+        }
+        for (path, leads_to) in &self.links {
+            let made = path.parent().map_or(Ok(()), |parent| make_directory(root, parent).map(drop));
+            made.and_then(|()| Ok(rustix::fs::symlinkat(leads_to, root, path)?)).map_err(fail(path))?;
+        }
+        Ok(())
+    }
+}
+
+/// The most entries of one directory that are bound one by one.
+const MOST_ENTRIES: usize = 4096;
+
+/// Puts the entries of a directory of the package into the same directory of the root.
+fn fill(tree: &OwnedFd, root: &OwnedFd, path: &Path, additions: &Additions) -> Result<(), Refusal> {
+    let fail = |why: io::Error| Refusal::new(format!("the package's directory /{}", path.display()), why);
+    let listing = rustix::fs::openat(tree, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .and_then(Dir::new)
+        .map_err(|why| fail(why.into()))?;
+    for (count, entry) in listing.enumerate() {
+        let entry = entry.map_err(|why| fail(why.into()))?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
             continue;
         }
-        let path = relative(&mount.target)?;
-        refuse_links(&path, layers)?;
-        let made = if directory { make_directory(skeleton, &path).map(drop) } else { make_file(skeleton, &path, "") };
-        made.map_err(fail(&mount.target))?;
-    }
-    for (target, leads_to) in &plan.links {
-        let path = relative(target)?;
-        if layers.iter().any(|layer| sources::kind_beneath(layer, &path).is_some()) {
-            return Err(Refusal::new(format!("the link {}", target.display()), "the package has it already"));
+        if count > MOST_ENTRIES {
+            return Err(Refusal::new(
+                format!("a mount below /{}", path.display()),
+                format!("the package's directory has more than {MOST_ENTRIES} entries"),
+            ));
         }
-        let made = path.parent().map_or(Ok(()), |parent| make_directory(skeleton, parent).map(drop));
-        made.and_then(|()| Ok(rustix::fs::symlinkat(leads_to, skeleton, &path)?)).map_err(fail(target))?;
-    }
-    for (target, text) in &plan.files {
-        let path = relative(target)?;
-        if let Some(parent) = path.parent() {
-            refuse_links(parent, layers)?;
-        }
-        make_file(skeleton, &path, text).map_err(fail(target))?;
+        put(tree, root, name, &path.join(to_path(name)), additions)?;
     }
     Ok(())
 }
 
-/// A directory of the skeleton over a link of the image would silently hide what the link leads to, and an image whose
-/// `/proc` or `/dev` is a link has led runtimes to mount elsewhere.
-fn refuse_links(path: &Path, layers: &[OwnedFd]) -> Result<(), Refusal> {
-    let mut prefix = PathBuf::new();
-    for component in path.components() {
-        prefix.push(component);
-        let kind = layers.iter().find_map(|layer| sources::kind_beneath(layer, &prefix));
-        if kind == Some(FileType::Symlink) {
-            return Err(Refusal::new(
-                format!("a mount on /{}", path.display()),
-                format!("/{} is a symbolic link in the package", prefix.display()),
-            ));
+/// Puts one entry of the package into the root: as it is, or opened for what is to lie in it.
+fn put(
+    tree: &OwnedFd,
+    root: &OwnedFd,
+    name: &std::ffi::CStr,
+    path: &Path,
+    additions: &Additions,
+) -> Result<(), Refusal> {
+    let fail = |why: io::Error| Refusal::new(format!("the package's /{}", path.display()), why);
+    let stat = rustix::fs::statat(tree, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|why| fail(why.into()))?;
+    let (here, below) = (additions.are_at(path), additions.are_below(path));
+    match FileType::from_raw_mode(stat.st_mode) {
+        // Hiding what a link leads to, or mounting where it leads, has led runtimes to mount elsewhere.
+        FileType::Symlink if here || below => Err(Refusal::new(
+            format!("a mount or file at or below /{}", path.display()),
+            "it is a symbolic link in the package",
+        )),
+        FileType::Symlink => {
+            let leads_to = rustix::fs::readlinkat(tree, name, Vec::new()).map_err(|why| fail(why.into()))?;
+            rustix::fs::symlinkat(&leads_to, root, name).map_err(|why| fail(why.into()))
+        }
+        FileType::Directory => {
+            let point = make_directory(root, to_path(name)).map_err(fail)?;
+            // A mount of the plan will hide all of it.
+            if here {
+                return Ok(());
+            }
+            let own = open_beneath(tree, to_path(name)).map_err(fail)?;
+            if !below || additions.are_had_by(&own, path) {
+                return bind(&own, &point).map_err(fail);
+            }
+            fill(&own, &point, path, additions)
+        }
+        // What the plan puts there takes its place.
+        _ if here => Ok(()),
+        _ => {
+            let own = open_beneath(tree, to_path(name)).map_err(fail)?;
+            make_file(root, to_path(name), "").map_err(fail)?;
+            bind(&own, &open_beneath(root, to_path(name)).map_err(fail)?).map_err(fail)
         }
     }
-    Ok(())
+}
+
+/// Mounts a directory or file of the package's tree, read-only as that is, on another.
+fn bind(own: &OwnedFd, point: &OwnedFd) -> io::Result<()> {
+    attach(&clone_mount(own)?, point)
 }
 
 /// The directory or file on which a mount of the plan goes, made where it lies in a private place of the cage.
@@ -157,17 +256,6 @@ fn mount_point(root: &OwnedFd, plan: &Plan, index: usize, directory: bool) -> Re
     let made = if directory { make_directory(root, &path).map(drop) } else { make_file(root, &path, "") };
     made.and_then(|()| open_beneath(root, &path))
         .map_err(|why| Refusal::new(format!("making the mount point {}", target.display()), why))
-}
-
-fn merge(lower: &[String]) -> io::Result<OwnedFd> {
-    let overlay = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    rustix::mount::fsconfig_set_string(overlay.as_fd(), "source", "smcp")?;
-    rustix::mount::fsconfig_set_string(overlay.as_fd(), "lowerdir", lower.join(":"))?;
-    rustix::mount::fsconfig_set_flag(overlay.as_fd(), "ro")?;
-    rustix::mount::fsconfig_create(overlay.as_fd())?;
-    let attributes =
-        MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    Ok(rustix::mount::fsmount(overlay.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
 fn private_tmpfs(size: u64, mode: u32, exec: Exec) -> io::Result<OwnedFd> {
@@ -200,6 +288,19 @@ fn relative(path: &Path) -> Result<PathBuf, Refusal> {
     Ok(result)
 }
 
+fn to_path(name: &std::ffi::CStr) -> &Path {
+    use std::os::unix::ffi::OsStrExt;
+    Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()))
+}
+
+fn kind(file: &OwnedFd) -> Option<FileType> {
+    rustix::fs::fstat(file).ok().map(|stat| FileType::from_raw_mode(stat.st_mode))
+}
+
+fn open_root() -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
 fn open_beneath(directory: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
@@ -208,11 +309,17 @@ fn open_beneath(directory: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
 
 /// Makes a directory and all above it, and opens it.
 fn make_directory(directory: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
+    match open_beneath(directory, path) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {}
+        other => return other,
+    }
     let mut made = PathBuf::new();
     for component in path.components() {
         made.push(component);
         match rustix::fs::mkdirat(directory, &made, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
+            // A directory of the package that is there already and cannot be written to.
+            Err(Errno::ROFS) if open_beneath(directory, &made).is_ok() => {}
             Err(why) => return Err(why.into()),
         }
     }

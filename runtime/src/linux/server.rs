@@ -7,27 +7,33 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Access;
 use rustix::io::Errno;
 
-use super::measure;
 use super::sys::{self, SignalSet};
 use super::wire::{Event, NotExecuted, NotExecutedKind, Order, Reporter};
+use super::{landlock, measure, programs, seccomp};
+use crate::report::Layer;
 
 /// Runs the server's program once the supervisor says so. `lifeline` delivers one byte for yes and its end for no.
 pub fn start(order: &Order, events: &OwnedFd, lifeline: &OwnedFd) -> ! {
     let report = Reporter(events.as_fd());
     let _ = sys::close_all_but(&[events.as_fd(), lifeline.as_fd()]);
+    let tell = |layer, status| report.send(&Event::Layer { layer, status });
     for (layer, status) in measure::all(order, &[events.as_fd(), lifeline.as_fd()]) {
-        report.send(&Event::Layer { layer, status });
+        tell(layer, status);
     }
+    let found = find(order);
+    // Last and in this order: what was measured before was refused by the other layers, and the filter may refuse what
+    // Landlock needs.
+    tell(Layer::Landlock, landlock::confine(order, found.as_deref().ok()));
+    tell(Layer::Seccomp, seccomp::confine(&order.plan.programs));
     report.send(&Event::Ready);
     if !matches!(rustix::io::read(lifeline, &mut [0_u8; 1]), Ok(1)) {
         sys::exit_now(0);
     }
     sys::default_signals();
     SignalSet::of(&[]).block_only();
-    let failure = execute(order);
+    let failure = execute(order, found);
     let code = match failure.kind {
         NotExecutedKind::NotFound => 127,
         NotExecutedKind::NotExecutable => 126,
@@ -36,15 +42,15 @@ pub fn start(order: &Order, events: &OwnedFd, lifeline: &OwnedFd) -> ! {
     sys::exit_now(code)
 }
 
-/// Changes into the working directory and executes the program. Returns only what went wrong.
-fn execute(order: &Order) -> NotExecuted {
+/// Changes into the working directory and executes the program that was found. Returns only what went wrong.
+fn execute(order: &Order, found: Result<PathBuf, String>) -> NotExecuted {
     let plan = &order.plan;
     let program = plan.command.first().cloned().unwrap_or_default();
     let fail = |kind, why: String| NotExecuted { program: program.clone(), kind, why };
     if let Err(why) = rustix::process::chdir(&plan.workdir) {
         return fail(kind_of(why), format!("the working directory {}: {}", plan.workdir.display(), text(why)));
     }
-    let path = match find(&program, &order.env) {
+    let path = match found {
         Ok(path) => path,
         Err(why) => return fail(NotExecutedKind::NotFound, why),
     };
@@ -66,19 +72,15 @@ fn execute(order: &Order) -> NotExecuted {
 }
 
 /// The file to execute: as it stands where it holds a `/`, else the first of that name in `PATH`.
-fn find(program: &str, env: &[(String, String)]) -> Result<PathBuf, String> {
+fn find(order: &Order) -> Result<PathBuf, String> {
+    let program = order.plan.command.first().map_or("", String::as_str);
     if program.is_empty() {
         return Err("the package names no entry point".into());
     }
-    if program.contains('/') {
-        return Ok(program.into());
-    }
-    let search = env.iter().find(|(name, _)| name == "PATH").map_or("", |(_, value)| value);
-    search
-        .split(':')
-        .map(|directory| Path::new(directory).join(program))
-        .find(|path| rustix::fs::access(path, Access::EXEC_OK).is_ok() && path.is_file())
-        .ok_or_else(|| format!("it is in no directory of PATH ({search}) inside the package"))
+    // A relative path starts at the server's working directory, which is not entered yet.
+    programs::find(program, order.search_path())
+        .map(|path| order.plan.workdir.join(path))
+        .ok_or_else(|| format!("it is in no directory of PATH ({}) inside the package", order.search_path()))
 }
 
 fn explain(program: &str, path: &Path, why: &io::Error) -> NotExecuted {

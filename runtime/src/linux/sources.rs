@@ -1,4 +1,4 @@
-//! The package's layers and the grants, opened as detached mounts before anything of the root is built.
+//! The package's tree and the grants, opened as detached mounts before anything of the root is built.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::mount::OpenTreeFlags;
 
 use super::enter;
@@ -18,8 +18,8 @@ use bundle::Access;
 
 /// Detached mounts, by descriptor: nothing that happens to their paths afterwards changes what is mounted.
 pub struct Sources {
-    /// The layers, in the plan's order.
-    pub layers: Vec<OwnedFd>,
+    /// The package's tree.
+    pub tree: OwnedFd,
     /// The grants, in the order in which they stand among the plan's mounts.
     pub grants: Vec<Grant>,
 }
@@ -38,14 +38,8 @@ impl Sources {
     /// # Errors
     /// A [`Refusal`] that names the path.
     pub fn open(plan: &Plan) -> Result<Sources, Refusal> {
-        let layers = plan
-            .layers
-            .iter()
-            .map(|path| {
-                let read_only = MountAttributes { read_only: true, ..Default::default() };
-                open_layer(path, read_only).map_err(|why| Refusal::new(format!("the layer {}", path.display()), why))
-            })
-            .collect::<Result<_, _>>()?;
+        let tree = open_tree(&plan.tree)
+            .map_err(|why| Refusal::new(format!("the package's tree {}", plan.tree.display()), why))?;
         let mut shifts = Shifts::default();
         let mut grants = Vec::new();
         for mount in &plan.mounts {
@@ -53,14 +47,14 @@ impl Sources {
                 grants.push(open_grant(source, *access, *exec, &plan.identity, &mut shifts)?);
             }
         }
-        Ok(Sources { layers, grants })
+        Ok(Sources { tree, grants })
     }
 }
 
-fn open_layer(path: &Path, attributes: MountAttributes<'_>) -> io::Result<OwnedFd> {
+fn open_tree(path: &Path) -> io::Result<OwnedFd> {
     let mount =
         clone_mount(&rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC | OFlags::DIRECTORY, Mode::empty())?)?;
-    sys::set_mount(&mount, attributes)?;
+    sys::set_mount(&mount, MountAttributes { read_only: true, ..Default::default() })?;
     Ok(mount)
 }
 
@@ -78,7 +72,8 @@ fn open_grant(
         .map_err(|why| fail(why.into()))?;
     let stat = rustix::fs::fstat(&file).map_err(|why| fail(why.into()))?;
     let mount = clone_mount(&file).map_err(fail)?;
-    let attributes = MountAttributes { read_only: access == Access::Ro, no_exec: exec == Exec::Denied, id_map: None };
+    let attributes =
+        MountAttributes { read_only: access == Access::Ro, no_exec: exec == Exec::Denied, ..Default::default() };
     match identity.mapping {
         Mapping::Caller | Mapping::Root => sys::set_mount(&mount, attributes).map_err(fail)?,
         Mapping::Unprivileged => {
@@ -92,7 +87,7 @@ fn open_grant(
 
 /// A copy of the mount tree at `file`, attached nowhere, open_tree(2). Recursive: mounts beneath are part of the grant,
 /// and in a user namespace they are locked to it.
-fn clone_mount(file: &OwnedFd) -> io::Result<OwnedFd> {
+pub fn clone_mount(file: &OwnedFd) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH
@@ -130,20 +125,4 @@ fn not_shifted(source: &Path, file: &OwnedFd, why: io::Error) -> Refusal {
         why,
     )
     .hint("run smcp as an ordinary user, grant a directory on ext4, xfs, btrfs or tmpfs, or accept the server as root by --user root")
-}
-
-/// Whether a path beneath `directory` exists, following no link, and what it is.
-pub fn kind_beneath(directory: &OwnedFd, path: &Path) -> Option<FileType> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    // O_NOFOLLOW with O_PATH opens a link itself; NO_SYMLINKS would refuse it, so the last component is looked at apart.
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-    let parent = match parent {
-        Some(parent) => {
-            rustix::fs::openat2(directory, parent, flags | OFlags::DIRECTORY, Mode::empty(), resolve).ok()?
-        }
-        None => rustix::io::fcntl_dupfd_cloexec(directory, 0).ok()?,
-    };
-    let stat = rustix::fs::statat(parent, path.file_name()?, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-    Some(FileType::from_raw_mode(stat.st_mode))
 }

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::UnshareFlags;
 
@@ -73,11 +74,14 @@ pub struct MountAttributes<'fd> {
     pub read_only: bool,
     /// `MOUNT_ATTR_NOEXEC`.
     pub no_exec: bool,
+    /// This mount alone, not those beneath it.
+    pub alone: bool,
     /// Shift owners by the id map of this user namespace, `MOUNT_ATTR_IDMAP`.
     pub id_map: Option<BorrowedFd<'fd>>,
 }
 
-/// Applies attributes to the mount that `mount` is open on and to all mounts beneath; always with nosuid and nodev.
+/// Applies attributes to the mount that `mount` is open on and to all mounts beneath, unless told otherwise; always with
+/// nosuid and nodev.
 ///
 /// # Errors
 /// The kernel's: `EINVAL` where a file system cannot be idmapped, `ENOSYS` before Linux 5.12.
@@ -104,7 +108,7 @@ pub fn set_mount(mount: impl AsFd, attributes: MountAttributes<'_>) -> io::Resul
             libc::SYS_mount_setattr,
             mount.as_fd().as_raw_fd(),
             c"".as_ptr(),
-            libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
+            libc::AT_EMPTY_PATH | if attributes.alone { 0 } else { libc::AT_RECURSIVE },
             &raw const argument,
             size_of::<libc::mount_attr>(),
         )
@@ -353,5 +357,88 @@ pub fn close_stdio() {
     for fd in 0..3 {
         // SAFETY: PID 1 uses none of the three afterwards.
         unsafe { libc::close(fd) };
+    }
+}
+
+/// One instruction of a seccomp filter, `struct sock_filter`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    /// What it does.
+    pub code: u16,
+    /// How many to pass over where a comparison holds.
+    pub jump_true: u8,
+    /// The same where it does not.
+    pub jump_false: u8,
+    /// Its operand.
+    pub k: u32,
+}
+
+/// Puts a filter before every system call of this thread and what it starts, seccomp(2). `no_new_privs` must be set.
+///
+/// # Errors
+/// The kernel's: `EINVAL` for a filter that is none, `EACCES` without `no_new_privs`.
+pub fn install_filter(program: &[Instruction]) -> io::Result<()> {
+    let mut filter: Vec<libc::sock_filter> =
+        program.iter().map(|i| libc::sock_filter { code: i.code, jt: i.jump_true, jf: i.jump_false, k: i.k }).collect();
+    let length = u16::try_from(filter.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let program = libc::sock_fprog { len: length, filter: filter.as_mut_ptr() };
+    // SAFETY: the structure names `length` initialised instructions, and both live until the call returns.
+    let result = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Asks for a process by clone3(2) without arguments: the kernel itself answers `EINVAL`.
+///
+/// # Errors
+/// Always.
+pub fn clone3_nothing() -> Result<(), Errno> {
+    // SAFETY: a size of 0 is refused before the pointer is looked at.
+    answered(unsafe { libc::syscall(libc::SYS_clone3, ptr::null::<u8>(), 0) })
+}
+
+/// Leaves nothing by unshare(2): the kernel itself has nothing to do, and nothing to refuse.
+///
+/// # Errors
+/// A filter's.
+pub fn unshare_nothing() -> Result<(), Errno> {
+    // SAFETY: without a flag nothing changes.
+    answered(unsafe { libc::syscall(libc::SYS_unshare, 0) })
+}
+
+/// TIOCSTI on no descriptor, with a bit above the 32 that the kernel looks at: it answers `EBADF` itself.
+///
+/// # Errors
+/// Always.
+pub fn push_input_nowhere() -> Result<(), Errno> {
+    // libc's constant differs in its type between C libraries.
+    const TIOCSTI: u64 = 0x5412;
+    // SAFETY: there is no descriptor -1, so that the null pointer is not looked at.
+    answered(unsafe { libc::syscall(libc::SYS_ioctl, -1, TIOCSTI | 1 << 32, ptr::null::<u8>()) })
+}
+
+/// Whether a file could be executed, without doing so: execveat(2) with AT_EXECVE_CHECK, Linux 6.14.
+///
+/// # Errors
+/// The kernel's; `EINVAL` where it does not know the question.
+pub fn may_execute(file: &CStr) -> Result<(), Errno> {
+    const AT_EXECVE_CHECK: c_int = 0x10000;
+    let nothing = [ptr::null::<c_char>()];
+    // SAFETY: the path ends with NUL, both arrays end with a null pointer, and all live until the call returns.
+    answered(unsafe {
+        libc::syscall(
+            libc::SYS_execveat,
+            libc::AT_FDCWD,
+            file.as_ptr(),
+            nothing.as_ptr(),
+            nothing.as_ptr(),
+            AT_EXECVE_CHECK,
+        )
+    })
+}
+
+fn answered(result: libc::c_long) -> Result<(), Errno> {
+    match result {
+        -1 => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
+        _ => Ok(()),
     }
 }

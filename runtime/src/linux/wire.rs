@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use serde::{Deserialize, Serialize};
@@ -18,11 +19,20 @@ pub struct Order {
     pub plan: Plan,
     /// The server's environment with its values.
     pub env: Vec<(String, String)>,
+    /// The files of the cage's cgroup that take a `0` from whoever joins.
+    pub cgroup: Vec<PathBuf>,
+    /// The CPUs to stay on where no cgroup caps the rate; empty: all.
+    pub cpus: Vec<usize>,
     /// The supervisor's namespaces, to compare with: inode numbers by the names of `/proc/self/ns`.
     pub outside: BTreeMap<String, u64>,
 }
 
 impl Order {
+    /// The directories in which the server's programs are looked for: its `PATH`.
+    pub fn search_path(&self) -> &str {
+        self.env.iter().find(|(name, _)| name == "PATH").map_or("", |(_, value)| value)
+    }
+
     /// The order in a file that nobody can change any more and that no path leads to, memfd_create(2).
     ///
     /// # Errors

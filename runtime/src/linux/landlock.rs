@@ -1,0 +1,241 @@
+//! Landlock: which files the server may use, and which it may execute, whatever the mounts say.
+//!
+//! Everything beneath the root can be read: it is the package and what was granted. The private places and the grants
+//! can be written where the plan says so. Nothing in `/proc` can be written, and nothing of the host that a descriptor
+//! or `/proc/self/exe` still leads to can be opened. Executed is what the plan's programs need, see `programs.rs`.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr, RulesetCreated,
+    RulesetCreatedAttr, RulesetError, Scope,
+};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::programs;
+use super::sys;
+use super::wire::Order;
+use crate::plan::{Programs, What};
+use crate::report::Status;
+use bundle::Access;
+
+/// Confines this process and what it starts. `entry` is the server's program where it was found.
+pub fn confine(order: &Order, entry: Option<&Path>) -> Status {
+    let before = Canaries::sing();
+    let (abi, rules) = match newest(create) {
+        Ok(created) => created,
+        Err(why) => return Status::Absent(why),
+    };
+    let rules = rights(order, entry).into_iter().try_fold(rules, |rules, right| right.add_to(rules, abi));
+    if let Err(why) = rules.and_then(RulesetCreated::restrict_self) {
+        return Status::Absent(format!("ABI {abi}: {}", chain(&why)));
+    }
+    before.judge(&Canaries::sing(), abi)
+}
+
+/// What each ABI lacks that a later one has, newest first. The rights over TCP ports of ABI 4 are not used: the network
+/// namespace leaves nothing to connect to.
+const LACKS: [(ABI, &str); 5] = [
+    (ABI::V6, ""),
+    (ABI::V5, "no scopes for signals and abstract sockets"),
+    (ABI::V3, "no rights over ioctl on devices, no scopes for signals and abstract sockets"),
+    (ABI::V2, "no rights over truncation and ioctl on devices, no scopes for signals and abstract sockets"),
+    (ABI::V1, "no rights over truncation and ioctl on devices, no scopes; no renaming between directories"),
+];
+
+/// The newest ABI whose rights the kernel takes, by trying each: there are kernels that report an ABI and refuse some of
+/// its rights.
+fn newest<T>(create: impl Fn(ABI) -> Result<T, String>) -> Result<(ABI, T), String> {
+    let mut failure = String::new();
+    for (abi, _) in LACKS {
+        match create(abi) {
+            Ok(created) => return Ok((abi, created)),
+            Err(why) => failure = why,
+        }
+    }
+    Err(failure)
+}
+
+fn create(abi: ABI) -> Result<RulesetCreated, String> {
+    let created = || {
+        let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+        let rules = rules.handle_access(AccessFs::from_all(abi))?;
+        let scopes = Scope::from_all(abi);
+        if scopes.is_empty() { rules } else { rules.scope(scopes)? }.create()
+    };
+    created()
+        .map_err(|why: RulesetError| format!("{} (a kernel with landlock in its list of lsm= has it)", chain(&why)))
+}
+
+/// What may be done beneath a path, or with the one file.
+struct Right {
+    path: PathBuf,
+    access: BitFlags<AccessFs>,
+}
+
+impl Right {
+    fn new(path: impl Into<PathBuf>, access: impl Into<BitFlags<AccessFs>>) -> Right {
+        Right { path: path.into(), access: access.into() }
+    }
+
+    /// A path that is not there needs no right: a program that was named and that the package lacks.
+    fn add_to(self, rules: RulesetCreated, abi: ABI) -> Result<RulesetCreated, RulesetError> {
+        let Ok((file, directory)) = open(&self.path) else { return Ok(rules) };
+        let kind = if directory { AccessFs::from_all(abi) } else { AccessFs::from_file(abi) };
+        let access = self.access & AccessFs::from_all(abi) & kind;
+        if access.is_empty() { Ok(rules) } else { rules.add_rule(PathBeneath::new(file, access)) }
+    }
+}
+
+fn open(path: &Path) -> io::Result<(OwnedFd, bool)> {
+    let file = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let directory = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) == FileType::Directory;
+    Ok((file, directory))
+}
+
+fn rights(order: &Order, entry: Option<&Path>) -> Vec<Right> {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let terminal = read | AccessFs::WriteFile | AccessFs::IoctlDev;
+    let mut rights = vec![Right::new("/", read)];
+    for mount in &order.plan.mounts {
+        match mount.what {
+            What::Private { .. } | What::SharedMemory { .. } | What::Granted { access: Access::Rw, .. } => {
+                rights.push(Right::new(&mount.target, writable()));
+            }
+            What::Devices => rights.extend([
+                Right::new(&mount.target, read | AccessFs::WriteFile),
+                Right::new(mount.target.join("tty"), terminal),
+            ]),
+            What::Terminals => rights.push(Right::new(&mount.target, terminal)),
+            What::Granted { access: Access::Ro, .. } | What::Proc => {}
+        }
+    }
+    match &order.plan.programs {
+        Programs::Any => rights.push(Right::new("/", AccessFs::Execute)),
+        Programs::Runtime => {}
+        Programs::Named(paths) => {
+            let needed = paths.iter().flat_map(|path| programs::needed(path, &[], order.search_path()));
+            rights.extend(needed.map(|path| Right::new(path, AccessFs::Execute)));
+        }
+    }
+    if let Some(entry) = entry {
+        let needed = programs::needed(entry, order.plan.command.get(1..).unwrap_or_default(), order.search_path());
+        rights.extend(needed.into_iter().map(|path| Right::new(path, AccessFs::Execute)));
+    }
+    rights
+}
+
+/// All that can be done with files and directories but to execute them and to make or to ask devices.
+fn writable() -> BitFlags<AccessFs> {
+    AccessFs::from_all(ABI::V6) & !(AccessFs::Execute | AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev)
+}
+
+/// Things that nothing but Landlock refuses. `/proc/self/exe` is smcp itself, on a mount that was left behind.
+struct Canaries {
+    read: Result<(), Errno>,
+    write: Result<(), Errno>,
+    execute: Result<(), Errno>,
+    signal: Result<(), Errno>,
+}
+
+impl Canaries {
+    fn sing() -> Canaries {
+        let open = |path, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).map(drop);
+        Canaries {
+            read: open("/proc/self/exe", OFlags::RDONLY),
+            write: open("/proc/self/comm", OFlags::WRONLY),
+            execute: sys::may_execute(c"/proc/self/exe"),
+            signal: rustix::process::test_kill_process(rustix::process::Pid::INIT),
+        }
+    }
+
+    /// What the answers after tell; `self` are those before. What was refused already proves nothing.
+    fn judge(&self, after: &Canaries, abi: ABI) -> Status {
+        let files = [
+            ("read", self.read, after.read),
+            ("opened for writing", self.write, after.write),
+            ("executed", self.execute, after.execute),
+        ];
+        for (what, before, after) in files {
+            if before.is_ok() && after != Err(Errno::ACCESS) {
+                return Status::Absent(format!("a file that is not granted could be {what}"));
+            }
+        }
+        if files.iter().all(|(_, before, _)| before.is_err()) {
+            return Status::Absent("no file could be found to try it with".into());
+        }
+        if abi >= ABI::V6 && self.signal.is_ok() && after.signal != Err(Errno::PERM) {
+            return Status::Absent("a process outside could be signalled".into());
+        }
+        match LACKS.iter().find(|(known, _)| *known == abi) {
+            Some((_, "")) | None => Status::Full,
+            Some((_, lacks)) => Status::Partial(format!("ABI {abi}: {lacks}")),
+        }
+    }
+}
+
+/// An error and its sources in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let inner_text = inner.to_string();
+        if !text.ends_with(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        source = inner.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel that reports an ABI and refuses some of its rights gets those of an older one (K3).
+    #[test]
+    fn steps_down_to_what_the_kernel_takes() {
+        for (abi, lacks) in LACKS {
+            let kernel = |asked: ABI| if asked <= abi { Ok(()) } else { Err("invalid argument".to_owned()) };
+            assert_eq!(newest(kernel), Ok((abi, ())));
+            let (held, not_tried) = (Canaries::of(Err(Errno::ACCESS)), Canaries::of(Ok(())));
+            let status = not_tried.judge(&held, abi);
+            match lacks {
+                "" => assert_eq!(status, Status::Full),
+                _ => assert_eq!(status, Status::Partial(format!("ABI {abi}: {lacks}"))),
+            }
+        }
+        assert_eq!(newest(|_| Err::<(), _>("none".to_owned())), Err("none".to_owned()));
+    }
+
+    /// A canary that sings on is no layer, and so is one that never could.
+    #[test]
+    fn what_is_not_refused_is_not_enforced() {
+        let (free, held) = (Canaries::of(Ok(())), Canaries::of(Err(Errno::ACCESS)));
+        assert!(matches!(free.judge(&free, ABI::V6), Status::Absent(_)));
+        assert!(matches!(held.judge(&held, ABI::V6), Status::Absent(_)));
+        let spoils: [fn(&mut Canaries); 4] =
+            [|c| c.read = Ok(()), |c| c.write = Ok(()), |c| c.execute = Ok(()), |c| c.signal = Ok(())];
+        for spoil in spoils {
+            let mut after = Canaries::of(Err(Errno::ACCESS));
+            spoil(&mut after);
+            assert!(matches!(free.judge(&after, ABI::V6), Status::Absent(_)));
+        }
+    }
+
+    impl Canaries {
+        fn of(file: Result<(), Errno>) -> Canaries {
+            let signal = file.map_err(|_| Errno::PERM);
+            Canaries { read: file, write: file, execute: file, signal }
+        }
+    }
+
+    #[test]
+    fn nothing_writable_can_be_executed() {
+        assert!(!writable().contains(AccessFs::Execute));
+        assert!(writable().contains(AccessFs::Refer | AccessFs::Truncate));
+    }
+}

@@ -1,0 +1,244 @@
+//! Limits: each holds, the tree that runs into one is ended, and the limit is named on stderr, by the exit code and in
+//! the audit log (K4, K8, K9, L7). As root the cage has a cgroup where the machine gives one; an ordinary user of the
+//! tests has none, so that rlimits and guard are tried.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::command::Ended;
+use crate::needs;
+use crate::processes::none_left;
+use crate::world::{User, World, as_each_user};
+
+/// From the start of smcp to its end, on a busy machine: the limit itself is hit well before.
+const SOON: Duration = Duration::from_secs(6);
+
+as_each_user! {
+    one_process_that_touches_too_much_is_ended,
+    a_fast_one_is_ended_too,
+    twenty_processes_that_touch_too_much_together_are_ended,
+    memory_cannot_hide,
+    a_file_of_memory_counts,
+    shared_memory_counts_once,
+    a_fork_bomb_is_ended,
+    threads_count_as_processes,
+    a_tree_below_its_limits_is_left_alone,
+    a_busy_loop_on_eight_threads_is_ended,
+    time_of_children_that_nobody_waits_for_counts,
+    a_hundred_thousand_descriptors_are_refused,
+    a_full_tmp_is_full,
+    a_limit_of_time_stands_in_the_log,
+    five_hundred_orphans_leave_no_zombie,
+    node_and_python_start_under_the_defaults,
+    the_log_says_what_counts,
+    no_cgroup_is_left,
+}
+
+fn one_process_that_touches_too_much_is_ended(world: &World) {
+    let ended = open(world, &["--memory", "64M"], &["hog", "1000", "2", world.mark()]);
+    limited(world, &ended, &json!({"name": "memory", "value": 64 << 20}), &["--memory", "64M"]);
+}
+
+/// Faster than the guard looks: RLIMIT_DATA stops it between two looks.
+fn a_fast_one_is_ended_too(world: &World) {
+    let ended = open(world, &["--memory", "64M"], &["hog", "1000", "0", world.mark()]);
+    limited(world, &ended, &json!({"name": "memory", "value": 64 << 20}), &["--memory", "64M"]);
+}
+
+fn twenty_processes_that_touch_too_much_together_are_ended(world: &World) {
+    let ended = open(world, &["--memory", "64M"], &["hog-among", "20", "10", world.mark()]);
+    limited(world, &ended, &json!({"name": "memory", "value": 64 << 20}), &["--memory", "64M"]);
+}
+
+/// A name that is no UTF-8 and looks like fields of `stat`, a process whose first thread has ended.
+fn memory_cannot_hide(world: &World) {
+    let ended = open(world, &["--memory", "64M"], &["hog-hidden", "120", world.mark()]);
+    limited(world, &ended, &json!({"name": "memory", "value": 64 << 20}), &["--memory", "64M"]);
+}
+
+fn a_file_of_memory_counts(world: &World) {
+    let ended = open(world, &["--memory", "64M"], &["hog-memfd", "500", world.mark()]);
+    limited(world, &ended, &json!({"name": "memory", "value": 64 << 20}), &["--memory", "64M"]);
+}
+
+/// Eight processes of 30 MiB that are the same 30 MiB.
+fn shared_memory_counts_once(world: &World) {
+    let ended = world.caged(&["--memory", "64M"], &["share", "8", "30"]).run().ok();
+    assert_eq!(ended.text(), "\"shared\"\n");
+}
+
+fn a_fork_bomb_is_ended(world: &World) {
+    let ended = open(world, &["--pids", "64"], &["fork-bomb", "400", world.mark()]);
+    limited(world, &ended, &json!({"name": "pids", "value": 64}), &["--pids", "64"]);
+}
+
+fn threads_count_as_processes(world: &World) {
+    let ended = open(world, &["--pids", "32"], &["threads", "31", world.mark()]);
+    limited(world, &ended, &json!({"name": "pids", "value": 32}), &["--pids", "32"]);
+}
+
+/// Near every limit and over none.
+fn a_tree_below_its_limits_is_left_alone(world: &World) {
+    world.caged(&["--memory", "64M", "--pids", "32", "--cpu-time", "30s"], &["hog-briefly", "40"]).run().ok();
+    world.caged(&["--cpu-time", "3s", "--pids", "16"], &["spin", "8", "1"]).run().ok();
+    assert_eq!(world.last_end()["limit"], Value::Null);
+}
+
+fn a_busy_loop_on_eight_threads_is_ended(world: &World) {
+    let ended = open(world, &["--cpu-time", "1s"], &["spin", "8", "30", world.mark()]);
+    limited(world, &ended, &json!({"name": "cpu-time", "value": 1}), &["--cpu-time", "1 s"]);
+    let spent = world.last_end()["cpu_ms"].as_u64().unwrap_or(0);
+    assert!((900..2500).contains(&spent), "{spent} ms of CPU time\n{}", world.audit_text());
+}
+
+fn time_of_children_that_nobody_waits_for_counts(world: &World) {
+    let ended = open(world, &["--cpu-time", "1s"], &["spin-unwaited", "30", world.mark()]);
+    limited(world, &ended, &json!({"name": "cpu-time", "value": 1}), &["--cpu-time"]);
+}
+
+/// The server sees EMFILE and lives (K8).
+fn a_hundred_thousand_descriptors_are_refused(world: &World) {
+    const EMFILE: i32 = 24;
+    let answer = world.caged(&[], &["open-many", "100000"]).run().ok().json();
+    assert_eq!(answer["error"], EMFILE, "{answer}");
+    assert!(answer["open"].as_u64().is_some_and(|open| open <= 1024), "{answer}");
+}
+
+/// The server sees ENOSPC and lives; the host's `/tmp` has nothing of it (K8).
+fn a_full_tmp_is_full(world: &World) {
+    const ENOSPC: i32 = 28;
+    let path = format!("/tmp/fill-{}", world.mark());
+    let answer = world.caged(&["--memory", "64M"], &["fill", &path, "1000"]).run().ok().json();
+    assert_eq!(answer["error"], ENOSPC, "{answer}");
+    assert!(answer["mib"].as_u64().is_some_and(|mib| mib <= 32), "{answer}");
+    assert!(!Path::new(&path).exists());
+}
+
+fn a_limit_of_time_stands_in_the_log(world: &World) {
+    let mut running = world.caged(&["--timeout", "1s"], &["hang", world.mark()]).start();
+    let stdin = running.take_stdin();
+    running.await_ready();
+    running.wait().expect(124).explains(&["--timeout", "1 s"]);
+    drop(stdin);
+    let end = world.last_end();
+    assert_eq!((&end["cause"], &end["limit"]), (&json!("timeout"), &json!({"name": "timeout", "value": 1})));
+}
+
+/// L4.
+fn five_hundred_orphans_leave_no_zombie(world: &World) {
+    let answer = world.caged(&[], &["orphans", "500"]).run().ok();
+    answer.check(answer.json()["zombies"] == 0, "no zombies were expected");
+}
+
+/// Real interpreters of the host, started by a package that grants itself nothing: `/usr` is granted to it.
+fn node_and_python_start_under_the_defaults(world: &World) {
+    let programs = [
+        ("node", "nodejs", "-e", "fetch('http://127.0.0.1:1/').catch(() => console.log('started'))"),
+        ("python3", "python3", "-c", "import asyncio, ssl; print('started')"),
+    ];
+    for (name, package, flag, script) in programs {
+        let Some(program) = needs::program(name, package) else { continue };
+        let program = fs::canonicalize(program).expect("it exists");
+        let mut flags: Vec<String> = Vec::new();
+        for directory in ["/usr", "/lib", "/lib64"] {
+            if let Ok(source) = fs::canonicalize(directory) {
+                flags.extend(["--mount".into(), format!("{}:{directory}:ro", source.display())]);
+            }
+        }
+        let reference = crate::image::Image::probe()
+            .manifest(|m| m["entrypoint"] = json!({"args": ["/opt/probe", "exec"], "workdir": "/opt"}))
+            .file("opt/probe", 0o755, fs::read(crate::probe::path()).expect("it was compiled"))
+            .build()
+            .write(&world.directory(name));
+        let ended = world
+            .smcp(["run", "--allow-subprocess"])
+            .args(&flags)
+            .args([&reference, program.to_str().expect("UTF-8"), flag, script])
+            .run()
+            .ok();
+        assert_eq!(ended.text(), "started\n");
+    }
+}
+
+/// The begin entry says which kind of cgroup there is; the layer's status says what is missing (K4).
+fn the_log_says_what_counts(world: &World) {
+    let answer = world.caged(&["--max-cpu", "1000"], &["cpus"]).run().ok().json();
+    let begin = world.audit().into_iter().find(|entry| entry["event"] == "begin").expect("it was begun");
+    assert_eq!(begin["layers"]["guard"], "full", "{begin}");
+    let status = begin["layers"]["cgroup"].as_str().unwrap_or_default();
+    match begin["cgroup"].as_str() {
+        Some("none") => {
+            assert!(status.starts_with("absent: "), "{status}");
+            assert!(answer == 1 || !status.contains("affinity"), "{answer} CPUs, {status}");
+        }
+        Some("v1" | "v2") => assert!(status == "full" || status.starts_with("partial: "), "{status}"),
+        other => panic!("{other:?}\n{}", world.audit_text()),
+    }
+    let paths = world.caged(&[], &["own-cgroup"]).run().ok().text();
+    assert!(!paths.contains("smcp-"), "{paths}");
+}
+
+/// Neither after a run nor after a limit, and what a killed smcp left is removed by the next start (L12).
+fn no_cgroup_is_left(world: &World) {
+    world.caged(&[], &["exit", "0"]).run().ok();
+    let mut running = world.caged(&[], &["hang", world.mark()]).start();
+    running.await_ready();
+    running.signal(rustix::process::Signal::KILL);
+    none_left(world, Duration::from_secs(1));
+    // What was just made is left alone by others.
+    std::thread::sleep(Duration::from_millis(1100));
+    world.caged(&[], &["exit", "0"]).run().ok();
+    let left: Vec<String> = world
+        .audit()
+        .iter()
+        .filter_map(|entry| entry["run"].as_str().map(|run| format!("smcp-{run}")))
+        .filter(|name| {
+            let found = world.program("/usr/bin/find", ["/sys/fs/cgroup", "-type", "d", "-name", name]).run();
+            !found.stdout().is_empty()
+        })
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// A machine with cgroup v2 alone, as far as one mount namespace can show it: no controller is free here, so the start
+/// falls back, says so, and is limited all the same. Nothing outside the namespace changes.
+#[test]
+fn version_2_without_controllers_falls_back() {
+    if !needs::root() {
+        return;
+    }
+    let world = World::new(User::Root);
+    let script = "umount -R /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec \"$@\"";
+    let ended = world
+        .program("/usr/bin/unshare", ["-m", "sh", "-c", script, "sh"])
+        .args([crate::place::smcp().to_str().expect("UTF-8"), "run", "--memory", "64M"])
+        .args([crate::image::probe_reference(), "hog", "1000", "2", world.mark()])
+        .run();
+    limited(&world, &ended, &json!({"name": "memory", "value": 64 << 20}), &["--memory", "64M"]);
+    let begin = world.audit().into_iter().find(|entry| entry["event"] == "begin").expect("it was begun");
+    assert!(begin["cgroup"] != "v1", "{begin}");
+}
+
+/// A run whose client keeps stdin open, so that the limit alone ends it.
+#[track_caller]
+fn open(world: &World, flags: &[&str], verb: &[&str]) -> Ended {
+    let mut running = world.caged(flags, verb).start();
+    let stdin = running.take_stdin();
+    let ended = running.wait();
+    drop(stdin);
+    ended
+}
+
+/// Fails unless the run was ended by this limit within moments, named everywhere, with nothing left.
+#[track_caller]
+fn limited(world: &World, ended: &Ended, limit: &Value, words: &[&str]) {
+    ended.check(ended.code() == 137, "exit 137 was expected");
+    ended.explains(words);
+    let end = world.last_end();
+    assert_eq!((&end["limit"], &end["cause"], &end["exit"]), (limit, &limit["name"], &json!(137)), "{end}");
+    ended.check(ended.took() < SOON, &format!("an end after {SOON:?} at most was expected"));
+    none_left(world, Duration::from_secs(1));
+}
