@@ -165,14 +165,16 @@ fn node_and_python_start_under_the_defaults(world: &World) {
 
 /// The begin entry says which kind of cgroup there is; the layer's status says what is missing (K4).
 fn the_log_says_what_counts(world: &World) {
-    let answer = world.caged(&["--max-cpu", "1000"], &["cpus"]).run().ok().json();
+    world.caged(&["--max-cpu", "100"], &["exit", "0"]).run().ok();
     let begin = world.audit().into_iter().find(|entry| entry["event"] == "begin").expect("it was begun");
     assert_eq!(begin["layers"]["guard"], "full", "{begin}");
     let status = begin["layers"]["cgroup"].as_str().unwrap_or_default();
     match begin["cgroup"].as_str() {
         Some("none") => {
             assert!(status.starts_with("absent: "), "{status}");
-            assert!(answer == 1 || !status.contains("affinity"), "{answer} CPUs, {status}");
+            // A tenth of a CPU: also a busy machine gives more than that, and the tree is soon ahead of it.
+            let spun = world.caged(&["--max-cpu", "100"], &["spin-until-narrow", "30"]).run().ok();
+            assert!(spun.json() == 1 || !status.contains("kept to"), "{} CPUs, {status}", spun.text());
         }
         Some("v1" | "v2") => assert!(status == "full" || status.starts_with("partial: "), "{status}"),
         other => panic!("{other:?}\n{}", world.audit_text()),

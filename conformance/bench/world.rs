@@ -33,11 +33,11 @@ pub struct World {
     pub version: String,
 }
 
-/// A package in smcp's store, and the same files as one directory for who cannot stack layers.
+/// A package in smcp's store, and the same files as one directory with the mount points that its peers need.
 pub struct Package {
     /// Its name for smcp.
     pub reference: String,
-    /// All its layers in one directory, as hard links into the store: same files, same page cache.
+    /// Its tree, as hard links into the store: same files, same page cache.
     pub root: PathBuf,
     /// A directory with a `config.json` of smcp's own plan over that root.
     pub bundle: PathBuf,
@@ -135,12 +135,7 @@ impl World {
         let plan = &shown["plan"];
         let root = self.own(&format!("roots/{name}"));
         fs::create_dir_all(&root).map_err(because(root.display()))?;
-        // The plan names the topmost layer first.
-        for layer in plan["layers"].as_array().into_iter().flatten().rev() {
-            done(
-                self.command("cp").args(["-al", "--remove-destination"]).arg(format!("{}/.", text(layer))).arg(&root),
-            )?;
-        }
+        done(self.command("cp").arg("-al").arg(format!("{}/.", text(&plan["tree"]))).arg(&root))?;
         // On a read-only root nobody can make a mount point.
         for mount in plan["mounts"].as_array().into_iter().flatten() {
             let point = root.join(text(&mount["target"]).trim_start_matches('/'));

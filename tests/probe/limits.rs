@@ -29,10 +29,29 @@ pub fn attempt(verb: &str, rest: &[&str]) -> Option<io::Result<String>> {
         "spin-unwaited" => spin_unwaited(Duration::from_secs(number(0))),
         "open-many" => open_many(number(0)),
         "fill" => fill(rest[0], number(1)),
-        "cpus" => thread::available_parallelism().map(|count| count.to_string()),
+        "spin-until-narrow" => Ok(spin_until_narrow(Duration::from_secs(number(0)))),
         "own-cgroup" => fs::read_to_string("/proc/self/cgroup").map(|text| super::quote(&text)),
         _ => return None,
     })
+}
+
+/// Keeps all CPUs busy until the scheduler offers one alone, or for as long as this; how many it offers then.
+fn spin_until_narrow(patience: Duration) -> String {
+    for _ in 0..4 {
+        thread::spawn(|| {
+            loop {
+                std::hint::spin_loop();
+            }
+        });
+    }
+    let deadline = Instant::now() + patience;
+    loop {
+        let offered = thread::available_parallelism().map_or(0, usize::from);
+        if offered == 1 || Instant::now() > deadline {
+            return offered.to_string();
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Touches this many MiB, one after another, with a pause of milliseconds after each.

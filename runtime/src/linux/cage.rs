@@ -14,7 +14,7 @@ use ulid::Ulid;
 use super::cgroup::{Cgroup, Controller};
 use super::guard::Guard;
 use super::measure::{NAMESPACES, namespace_id};
-use super::rate;
+use super::rate::Rate;
 use super::signals::Signals;
 use super::sys::{self, Children, Waited};
 use super::wire::{Event, NotExecuted, Order, Refusal};
@@ -159,12 +159,11 @@ pub fn prepare(plan: &Plan, run: Ulid, signals: &Signals) -> Result<Prepared, Re
     let step = |what: &'static str| move |why: io::Error| Refusal::new(what, why);
     let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|why| Refusal::new("making a pipe", why));
     let mut cgroup = Cgroup::make(run, &plan.limits);
-    let cpus = if cgroup.has(Controller::Cpu) { None } else { rate::cpus(plan.limits.cpu_millis, run.0) };
+    let rate = if cgroup.has(Controller::Cpu) { None } else { Rate::new(plan.limits.cpu_millis, run.0) };
     let order = Order {
         plan: plan.clone(),
         env: plan.env.iter().map(|v| (v.name.clone(), v.value.expose().to_owned())).collect(),
         cgroup: cgroup.joins(),
-        cpus: cpus.clone().unwrap_or_default(),
         outside: NAMESPACES.iter().filter_map(|(_, name)| Some(((*name).to_owned(), namespace_id(name)?))).collect(),
     };
     let order = order.seal().map_err(step("passing the plan on"))?;
@@ -207,8 +206,8 @@ pub fn prepare(plan: &Plan, run: Ulid, signals: &Signals) -> Result<Prepared, Re
     };
     // The cage process ends once the container's init runs.
     let _ = process.wait();
-    report.set(Layer::Cgroup, with_rate(cgroup.status(init.pid), cpus.as_deref()));
-    let (guard, status) = Guard::new(init.pid, plan.limits, cgroup);
+    report.set(Layer::Cgroup, with_rate(cgroup.status(init.pid), rate.as_ref()));
+    let (guard, status) = Guard::new(init.pid, plan.limits, cgroup, rate);
     report.set(Layer::Guard, status);
     let (stdin, stdout, stderr) = (Some(stdin), Some(stdout), Some(stderr));
     Ok(Prepared { cage: Cage { stdin, stdout, stderr, report, init, events, lifeline, exceeded: None, guard } })
@@ -229,9 +228,9 @@ fn end(process: &mut Child) {
 }
 
 /// Adds what stands in for a cgroup's CPU rate.
-fn with_rate(status: Status, cpus: Option<&[usize]>) -> Status {
-    let Some(cpus) = cpus else { return status };
-    let and = |why: String| format!("{why}; the CPU rate by affinity to {} CPU(s)", cpus.len());
+fn with_rate(status: Status, rate: Option<&Rate>) -> Status {
+    let Some(rate) = rate else { return status };
+    let and = |why: String| format!("{why}; a tree ahead of its CPU rate is kept to {} CPU(s)", rate.cpus());
     match status {
         Status::Full => Status::Full,
         Status::Partial(why) => Status::Partial(and(why)),
@@ -242,23 +241,19 @@ fn with_rate(status: Status, cpus: Option<&[usize]>) -> Status {
 /// Listens until the cage is ready.
 fn hear(events: &mut Events, signals: &Signals, report: &mut Report, init: &mut Option<Init>) -> Result<(), Refusal> {
     let deadline = Instant::now() + PATIENCE;
-    loop {
+    let mut ready = false;
+    // Two processes write: the word that init is there may come before or after init's own.
+    while !ready || init.is_none() {
         match events.next(signals, deadline)? {
             Some(Event::Init { pid }) => *init = Some(Init::of(pid)?),
-            Some(Event::Layer { layer, status }) => report.set(layer, status),
-            Some(Event::Ready) => break,
+            Some(Event::Ready { measured }) => {
+                *report = measured;
+                ready = true;
+            }
             Some(Event::Refused(refusal)) => return Err(refusal),
             Some(Event::NotExecuted(_) | Event::Ended { .. }) | None => {
                 return Err(Refusal::new("starting the container", "it ended before it was ready"));
             }
-        }
-    }
-    // Two processes write: the word that init is there may come after init's own.
-    while init.is_none() {
-        match events.next(signals, deadline)? {
-            Some(Event::Init { pid }) => *init = Some(Init::of(pid)?),
-            Some(Event::Refused(refusal)) => return Err(refusal),
-            _ => return Err(Refusal::new("starting the container", "its init has no id")),
         }
     }
     Ok(())

@@ -368,8 +368,9 @@ const V1: [Files; 4] = [
     Files { name: "cpuacct", controller: Controller::CpuAccount, limits: &[] },
 ];
 
-/// Microseconds in which a quota is counted; the kernel's default.
-const PERIOD: u64 = 100_000;
+/// Microseconds in which a quota is counted; the most that the kernel takes. A start that takes two CPUs for a moment is
+/// within its quota then, where the default of a tenth would hold it up.
+const PERIOD: u64 = 1_000_000;
 
 /// The least quota that the kernel takes is 1 ms.
 fn quota(limits: &Watched) -> u64 {
@@ -400,6 +401,6 @@ mod tests {
     #[test]
     fn the_quota_is_the_rate_and_never_below_what_the_kernel_takes() {
         let limits = |cpu_millis| Watched { cpu_millis, ..Watched::from(&bundle::Limits::default()) };
-        assert_eq!([quota(&limits(2500)), quota(&limits(1))], [250_000, 1000]);
+        assert_eq!([quota(&limits(2500)), quota(&limits(1))], [2_500_000, 1000]);
     }
 }

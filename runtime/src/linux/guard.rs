@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 
 use super::cgroup::{Cgroup, Controller};
+use super::rate::Rate;
 use crate::plan::{Limit, Watched};
 use crate::report::Status;
 
@@ -30,6 +31,8 @@ pub struct Guard {
     init: Pid,
     limits: Watched,
     cgroup: Cgroup,
+    /// Where no cgroup caps the CPU rate.
+    rate: Option<Rate>,
     next: Instant,
     looks: u32,
     exact_not_before: Instant,
@@ -39,12 +42,13 @@ pub struct Guard {
 
 impl Guard {
     /// A guard over the cage whose PID 1 this is, with what its first look found: the server's process waits by now.
-    pub fn new(init: Pid, limits: Watched, cgroup: Cgroup) -> (Guard, Status) {
+    pub fn new(init: Pid, limits: Watched, cgroup: Cgroup, rate: Option<Rate>) -> (Guard, Status) {
         let now = Instant::now();
         let guard = Guard {
             init,
             limits,
             cgroup,
+            rate,
             next: now + TICK,
             looks: 0,
             exact_not_before: now,
@@ -78,7 +82,7 @@ impl Guard {
         if let Some(limit) = self.told_by_cgroup(counted) {
             return Some(limit);
         }
-        if memory && pids && counted.is_some() {
+        if memory && pids && counted.is_some() && self.rate.is_none() {
             return None;
         }
         // PID 1 is gone: the run is at its end.
@@ -86,8 +90,12 @@ impl Guard {
         if !pids && tree.threads() >= u64::from(self.limits.pids) {
             return Some(Limit::Pids(self.limits.pids));
         }
-        if counted.is_none() && self.spent.add(&tree) >= self.cpu_time() {
+        let spent = counted.unwrap_or_else(|| self.spent.add(&tree));
+        if spent >= self.cpu_time() {
             return Some(Limit::CpuTime(self.limits.cpu_time_seconds));
+        }
+        if let Some(rate) = &mut self.rate {
+            rate.hold(spent, tree.processes.iter().flat_map(|process| threads(process.pid)));
         }
         (!memory && self.exceeds_memory(&tree)).then_some(Limit::Memory(self.limits.memory))
     }

@@ -6,24 +6,25 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Resource;
-use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
+use rustix::thread::UnshareFlags;
 
 use super::sys;
 use super::wire::Order;
 use crate::plan::Plan;
-use crate::report::{Layer, Status};
+use crate::report::{Layer, Report, Status};
 
 /// Measures every layer but Landlock and seccomp, which are not in force yet: what is refused here was refused by the layer
 /// itself. `ours` are the descriptors that close on exec.
-pub fn all(order: &Order, ours: &[BorrowedFd<'_>]) -> Vec<(Layer, Status)> {
-    let mut report: Vec<(Layer, Status)> = NAMESPACES.map(|(layer, name)| (layer, namespace(order, name))).into();
-    report.extend([
-        (Layer::ReadOnlyRoot, read_only_root()),
-        (Layer::Capabilities, capabilities()),
-        (Layer::NoNewPrivileges, no_new_privileges()),
-        (Layer::ResourceLimits, resource_limits(&order.plan)),
-        (Layer::Descriptors, descriptors(ours)),
-    ]);
+pub fn all(order: &Order, ours: &[BorrowedFd<'_>]) -> Report {
+    let mut report = Report::default();
+    for (layer, name) in NAMESPACES {
+        report.set(layer, namespace(order, name));
+    }
+    report.set(Layer::ReadOnlyRoot, read_only_root());
+    report.set(Layer::Capabilities, capabilities());
+    report.set(Layer::NoNewPrivileges, no_new_privileges());
+    report.set(Layer::ResourceLimits, resource_limits(&order.plan));
+    report.set(Layer::Descriptors, descriptors(ours));
     report
 }
 
@@ -63,18 +64,16 @@ fn read_only_root() -> Status {
 }
 
 fn capabilities() -> Status {
-    match rustix::thread::capabilities(None) {
-        Ok(CapabilitySets { effective, permitted, inheritable })
-            if (effective | permitted | inheritable).is_empty() => {}
-        Ok(sets) => return Status::Absent(format!("some are left: {:?}", sets.permitted)),
-        Err(why) => return Status::Absent(format!("they cannot be read: {why}")),
-    }
-    for capability in CapabilitySet::all().iter() {
-        if rustix::thread::capability_is_in_bounding_set(capability).unwrap_or(false) {
-            return Status::Partial(format!("the bounding set holds {capability:?}"));
-        }
-        if rustix::thread::capability_is_in_ambient_set(capability).unwrap_or(false) {
-            return Status::Partial(format!("the ambient set holds {capability:?}"));
+    // proc_pid_status(5): every set of this thread, the bounding one too, in one read.
+    let Ok(status) = fs::read_to_string("/proc/self/status") else {
+        return Status::Absent("/proc/self/status cannot be read".into());
+    };
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        let bits = status.lines().find_map(|line| line.strip_prefix(set)?.strip_prefix(":\t"));
+        match bits.map(|bits| u64::from_str_radix(bits.trim(), 16)) {
+            Some(Ok(0)) => {}
+            Some(Ok(bits)) => return Status::Partial(format!("{set} is {bits:#x}")),
+            Some(Err(_)) | None => return Status::Absent(format!("{set} cannot be read")),
         }
     }
     // A user namespace of its own would bring them all back. Where this succeeds, the run is refused.

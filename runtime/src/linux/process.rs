@@ -9,7 +9,7 @@ use libcontainer::syscall::syscall::SyscallType;
 
 use super::init::Init;
 use super::wire::{Event, Order, Refusal, Reporter};
-use super::{enter, rate, root, sys};
+use super::{enter, root, sys};
 use crate::config::{self, Scope};
 
 /// The numbers of the descriptors that the supervisor hands over.
@@ -51,7 +51,6 @@ fn build(order: OwnedFd, events: &OwnedFd, lifeline: OwnedFd) -> Result<(), Refu
     for file in &order.cgroup {
         fs::write(file, "0").map_err(|why| Refusal::new(format!("joining the cgroup {}", file.display()), why))?;
     }
-    rate::stay_on(&order.cpus).map_err(|why| Refusal::new("choosing CPUs", why))?;
     let sources = enter::enter(&order.plan)?;
     let root = root::assemble(&order.plan, sources)?;
     let config = config::render(&order.plan, &root.directory, Scope::InsideCage);

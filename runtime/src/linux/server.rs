@@ -18,20 +18,17 @@ use crate::report::Layer;
 pub fn start(order: &Order, events: &OwnedFd, lifeline: &OwnedFd) -> ! {
     let report = Reporter(events.as_fd());
     let _ = sys::close_all_but(&[events.as_fd(), lifeline.as_fd()]);
-    let tell = |layer, status| report.send(&Event::Layer { layer, status });
-    for (layer, status) in measure::all(order, &[events.as_fd(), lifeline.as_fd()]) {
-        tell(layer, status);
-    }
+    let mut measured = measure::all(order, &[events.as_fd(), lifeline.as_fd()]);
     let found = find(order);
     // Last and in this order: what was measured before was refused by the other layers, and the filter may refuse what
     // Landlock needs.
-    tell(Layer::Landlock, landlock::confine(order, found.as_deref().ok()));
-    tell(Layer::Seccomp, seccomp::confine(&order.plan.programs));
-    report.send(&Event::Ready);
+    measured.set(Layer::Landlock, landlock::confine(order, found.as_deref().ok()));
+    measured.set(Layer::Seccomp, seccomp::confine(&order.plan.programs));
+    report.send(&Event::Ready { measured });
     if !matches!(rustix::io::read(lifeline, &mut [0_u8; 1]), Ok(1)) {
         sys::exit_now(0);
     }
-    sys::default_signals();
+    // PID 1 has given every signal its default meaning again before it forked.
     SignalSet::of(&[]).block_only();
     let failure = execute(order, found);
     let code = match failure.kind {

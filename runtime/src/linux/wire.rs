@@ -10,7 +10,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
-use crate::report::{Layer, Status};
+use crate::report::Report;
 
 /// What the cage process is told. It reads nothing else: no environment, no configuration.
 #[derive(Serialize, Deserialize)]
@@ -21,8 +21,6 @@ pub struct Order {
     pub env: Vec<(String, String)>,
     /// The files of the cage's cgroup that take a `0` from whoever joins.
     pub cgroup: Vec<PathBuf>,
-    /// The CPUs to stay on where no cgroup caps the rate; empty: all.
-    pub cpus: Vec<usize>,
     /// The supervisor's namespaces, to compare with: inode numbers by the names of `/proc/self/ns`.
     pub outside: BTreeMap<String, u64>,
 }
@@ -66,15 +64,11 @@ pub enum Event {
         /// That id.
         pid: i32,
     },
-    /// A layer was measured from inside.
-    Layer {
-        /// Which.
-        layer: Layer,
+    /// All layers are measured from inside; the server's process waits for the word to start.
+    Ready {
         /// What was found.
-        status: Status,
+        measured: Report,
     },
-    /// All layers are measured; the server's process waits for the word to start.
-    Ready,
     /// The cage could not be built.
     Refused(Refusal),
     /// The server's program could not be executed.
