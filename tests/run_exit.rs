@@ -121,7 +121,10 @@ fn a_limit_of_time_is_124(world: &World) {
 }
 
 fn what_was_typed_wrongly_is_2(world: &World) {
-    let cases: [&[&str]; 5] = [
+    let cases: [&[&str]; 8] = [
+        &["run", "--pids", "1", "x/y"],
+        &["run", "--fds", "3", "x/y"],
+        &["run", "--memory", "1K", "x/y"],
         &["run"],
         &["run", "--no-such-flag", "x/y"],
         &["no-such-command"],
@@ -142,4 +145,23 @@ fn help_is_on_stdout() {
         let ended = world.smcp([flag]).run().ok();
         ended.check(ended.text().contains("smcp") && ended.stderr().is_empty(), "help on stdout was expected");
     }
+}
+
+/// Everything after the reference is the server's, also what looks like a flag of smcp.
+#[test]
+fn flags_after_the_reference_are_the_servers() {
+    let world = crate::world::World::new(crate::world::User::Ordinary);
+    let said = ["--dry-run", "--mount", "/:/host:rw", "--help", "-v", "--", "--memory", "1K"];
+    let ended = world.caged(&[], &[&["args"], &said[..]].concat()).run().ok();
+    assert_eq!(ended.json(), serde_json::json!(said));
+}
+
+/// A caller that reads no stderr gets the exit code all the same.
+#[test]
+fn a_stderr_that_takes_nothing_changes_no_code() {
+    let world = crate::world::World::new(crate::world::User::Ordinary);
+    let shell =
+        |line: &str| world.program("/bin/sh", ["-c", line, "sh"]).args([crate::place::smcp().as_os_str()]).run();
+    shell(r#"exec "$1" run oci-layout:/nowhere:x 2>/dev/full"#).expect(120);
+    shell(r#""$1" cache ls >/dev/full"#).ok();
 }

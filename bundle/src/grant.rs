@@ -31,7 +31,7 @@ pub fn judge(package: &Package, request: &Request, max: &Limits, caller: &Caller
     files.flags(request, &mut verdict);
     let args = arguments::read(&package.manifest, request, &mut files, &mut verdict);
     let env = environment::compose(package, request, caller, &mut verdict);
-    let subprocess = subprocess(package, request, &mut verdict);
+    let subprocess = subprocess(package, request, &files, caller, &mut verdict);
     let workdir = workdir(package, request, &files);
     let command = command(package, args, &mut verdict);
     withhold(package, &files, &mut verdict);
@@ -46,6 +46,7 @@ pub fn judge(package: &Package, request: &Request, max: &Limits, caller: &Caller
         subprocess,
         limits: Limits::effective(&request.limits, &package.manifest.limits, max),
         withheld: verdict.withheld,
+        notes: verdict.notes,
     })
 }
 
@@ -98,6 +99,8 @@ pub struct Grant {
     pub limits: Limits,
     /// What the manifest asks for and the run does not get.
     pub withheld: Vec<Withheld>,
+    /// What the user should know of the grants.
+    pub notes: Vec<String>,
 }
 
 impl Grant {
@@ -111,6 +114,7 @@ impl Grant {
             subprocess: Subprocess::Denied,
             limits: Limits::default(),
             withheld: Vec::new(),
+            notes: Vec::new(),
         }
     }
 }
@@ -225,6 +229,7 @@ impl fmt::Display for Denied {
 struct Verdict {
     reasons: Vec<Reason>,
     withheld: Vec<Withheld>,
+    notes: Vec<String>,
 }
 
 impl Verdict {
@@ -242,9 +247,24 @@ impl Verdict {
     }
 }
 
-/// An absent ceiling is no ceiling: what the manifest names is granted as asked.
-fn subprocess(package: &Package, request: &Request, verdict: &mut Verdict) -> Subprocess {
-    let mut paths = package.manifest.permissions.subprocess.allow.clone();
+/// An absent ceiling is no ceiling: what the manifest names is granted as asked, but for programs that the server could
+/// have written itself. Those take the user's word.
+fn subprocess(
+    package: &Package,
+    request: &Request,
+    files: &files::Files,
+    caller: &CallerEnv,
+    verdict: &mut Verdict,
+) -> Subprocess {
+    let private = [Path::new("/tmp"), Path::new("/dev/shm"), &caller.home];
+    let written = |path: &Path| private.iter().any(|place| path.starts_with(place)) || files.cover(path);
+    let asked = package.manifest.permissions.subprocess.allow.iter().cloned();
+    let (refused, mut paths): (Vec<_>, Vec<_>) = asked.partition(|path| written(path));
+    for path in refused {
+        let path = path.display();
+        let why = "it lies where the server itself may write or in what you grant";
+        verdict.withhold(format!("starting {path}"), why, Some(format!("--allow-subprocess={path}")));
+    }
     match &request.subprocess {
         SubprocessFlag::Any => return Subprocess::AllowedAny,
         SubprocessFlag::None => {}

@@ -21,7 +21,7 @@ pub struct HostInterpreter {
 
 /// The host does not have the interpreter that a package asks for.
 #[derive(Debug, thiserror::Error)]
-#[error("the package brings no interpreter and asks for {name:?}, which is no program in PATH ({search})")]
+#[error("the package brings no interpreter and asks for {name:?}, which is no node or python in PATH ({search})")]
 pub struct NoInterpreter {
     name: String,
     search: String,
@@ -48,7 +48,7 @@ impl HostInterpreter {
     /// Where there is none.
     pub fn find(name: &str, search: &OsStr) -> Result<HostInterpreter, NoInterpreter> {
         let missing = || NoInterpreter { name: name.into(), search: search.to_string_lossy().into_owned() };
-        if name.contains('/') {
+        if !is_interpreter(name) {
             return Err(missing());
         }
         let program = std::env::split_paths(search)
@@ -56,7 +56,7 @@ impl HostInterpreter {
             .filter_map(|directory| fs::canonicalize(directory.join(name)).ok())
             .find(|program| is_native(program))
             .ok_or_else(missing)?;
-        let mut mounts = vec![home_of(&program)];
+        let mut mounts = [vec![program.clone()], library_of(&program)].concat();
         let mut links = BTreeMap::new();
         for path in LIBRARIES.map(Path::new) {
             match fs::read_link(path) {
@@ -81,14 +81,24 @@ impl HostInterpreter {
     }
 }
 
-/// What has to be there for the program: itself where the system's package manager put it, since what it reads lies in the
-/// system's libraries; else the whole tree that it was installed as, `PREFIX/bin/PROGRAM`.
-fn home_of(program: &Path) -> PathBuf {
+/// What python needs beside itself where it was installed as a tree of its own, `PREFIX/bin/python3.X`: its library
+/// directory and its shared library, and nothing else of the prefix, which may be somebody's home. Node needs nothing.
+fn library_of(program: &Path) -> Vec<PathBuf> {
+    let name = program.file_name().and_then(OsStr::to_str).filter(|name| name.starts_with("python"));
     let prefix = program.parent().filter(|bin| bin.ends_with("bin")).and_then(Path::parent);
-    match prefix {
-        Some(prefix) if prefix != Path::new("/") && prefix != Path::new("/usr") => prefix.to_owned(),
-        _ => program.to_owned(),
-    }
+    let (Some(name), Some(prefix)) = (name, prefix) else { return Vec::new() };
+    let lib = prefix.join("lib");
+    let shared = fs::read_dir(&lib).into_iter().flatten().flatten().map(|entry| entry.path()).filter(|path| {
+        path.is_file() && path.file_name().and_then(OsStr::to_str).is_some_and(|file| file.starts_with("libpython"))
+    });
+    [lib.join(name)].into_iter().filter(|path| path.is_dir()).chain(shared).collect()
+}
+
+/// The programs that a package may ask the host for: what runs scripts of the two ecosystems, and nothing that would give
+/// a package a program of the caller's choosing.
+fn is_interpreter(name: &str) -> bool {
+    let version = |rest: &str| rest.is_empty() || rest.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    name == "node" || name.strip_prefix("python3").is_some_and(version)
 }
 
 fn is_native(program: &Path) -> bool {
@@ -102,32 +112,42 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn a_program_of_the_system_needs_itself_and_the_libraries() {
-        let found = HostInterpreter::find("env", OsStr::new("relative:/nowhere:/usr/bin")).unwrap();
-        assert_eq!(found.program, fs::canonicalize("/usr/bin/env").unwrap());
+    fn a_program_needs_itself_and_the_libraries_of_the_system() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(dir.path()).unwrap();
+        fs::create_dir(root.join("bin")).unwrap();
+        fs::copy("/usr/bin/env", root.join("bin/node")).unwrap();
+        let search = std::env::join_paths([Path::new("relative"), Path::new("/nowhere"), &root.join("bin")]).unwrap();
+        let found = HostInterpreter::find("node", &search).unwrap();
+        assert_eq!(found.program, root.join("bin/node"));
         assert!(found.mounts.contains(&found.program) && found.mounts.contains(&"/usr/lib".into()), "{found:?}");
+        assert!(!found.mounts.contains(&root), "its prefix may be somebody's home");
     }
 
     #[test]
-    fn a_program_of_its_own_tree_needs_that_tree_and_scripts_are_passed_over() {
+    fn a_python_of_its_own_tree_needs_its_library_alone_and_scripts_are_passed_over() {
         let dir = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(dir.path()).unwrap();
-        for place in ["shims", "versions/3/bin", "bin"] {
+        for place in ["shims", "home/bin", "home/lib/python3.9/json", "home/.ssh", "bin"] {
             fs::create_dir_all(root.join(place)).unwrap();
         }
-        fs::write(root.join("shims/tool"), "#!/bin/sh\n").unwrap();
-        fs::copy("/usr/bin/env", root.join("versions/3/bin/tool")).unwrap();
-        symlink("../versions/3/bin/tool", root.join("bin/tool")).unwrap();
+        fs::write(root.join("shims/python3.9"), "#!/bin/sh\n").unwrap();
+        fs::copy("/usr/bin/env", root.join("home/bin/python3.9")).unwrap();
+        fs::write(root.join("home/lib/libpython3.9.so.1.0"), "").unwrap();
+        symlink("../home/bin/python3.9", root.join("bin/python3.9")).unwrap();
         let search = std::env::join_paths([root.join("shims"), root.join("bin")]).unwrap();
-        let found = HostInterpreter::find("tool", &search).unwrap();
-        assert_eq!(found.program, root.join("versions/3/bin/tool"));
-        assert_eq!(found.mounts[0], root.join("versions/3"));
+        let found = HostInterpreter::find("python3.9", &search).unwrap();
+        assert_eq!(found.program, root.join("home/bin/python3.9"));
+        let own: Vec<_> = found.mounts.iter().filter(|path| path.starts_with(&root)).collect();
+        let wanted =
+            ["home/bin/python3.9", "home/lib/python3.9", "home/lib/libpython3.9.so.1.0"].map(|path| root.join(path));
+        assert_eq!(own, wanted.iter().collect::<Vec<_>>());
     }
 
     #[test]
     fn none_is_said_with_what_to_do() {
-        for name in ["no-such-program", "../bin/env", "/usr/bin/env"] {
-            let error = HostInterpreter::find(name, OsStr::new("/usr/bin")).unwrap_err();
+        for name in ["python3.0", "env", "sh", "busybox", "../bin/node", "/usr/bin/python3"] {
+            let error = HostInterpreter::find(name, OsStr::new("/usr/bin:/bin")).unwrap_err();
             assert!(error.to_string().contains(name) && error.hint().contains(name), "{error}");
         }
     }

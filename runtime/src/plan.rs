@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bundle::{Access, Grant, Limits, Secret, Subprocess, Workdir};
+use bundle::{Access, Grant, Limits, Secret, Subprocess};
 use serde::{Deserialize, Serialize};
 
 use crate::identity::Identity;
@@ -223,13 +223,8 @@ impl Plan {
     /// directories to try the mounts of a package and of a grant with.
     pub fn probe(identity: Identity, tree: &Path, grant: &Path) -> Plan {
         let nothing = Grant {
-            command: Vec::new(),
-            workdir: Workdir::Home,
             mounts: vec![bundle::Mount { source: grant.into(), target: "/smcp-grant".into(), access: Access::Rw }],
-            env: Vec::new(),
-            subprocess: Subprocess::Denied,
-            limits: Limits::default(),
-            withheld: Vec::new(),
+            ..Grant::nothing()
         };
         Plan::new(&nothing, tree.into(), identity, None)
     }

@@ -76,12 +76,9 @@ pub enum Command {
 /// Flags of `run`.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// The package
-    #[arg(value_name = "REF")]
-    pub reference: String,
-    /// Arguments of the server
-    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
-    pub args: Vec<String>,
+    /// The package, and arguments of the server: everything after REF is the server's, flags too
+    #[arg(value_name = "REF [ARGS]", required = true, num_args = 1.., trailing_var_arg = true)]
+    pub server: Vec<String>,
     /// Registry of names without one
     #[arg(long, value_name = "URL")]
     pub registry: Option<String>,
@@ -139,6 +136,18 @@ pub struct Run {
     /// With --dry-run: as JSON
     #[arg(long, requires = "dry_run")]
     pub json: bool,
+}
+
+impl Run {
+    /// The package as typed.
+    pub fn reference(&self) -> &str {
+        self.server.first().map_or("", String::as_str)
+    }
+
+    /// Arguments of the server.
+    pub fn args(&self) -> &[String] {
+        self.server.get(1..).unwrap_or_default()
+    }
 }
 
 /// Flags of `build`.

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::exit::{self, Failure};
 use crate::settings::Settings;
-use crate::show;
+use crate::show::{self, outln};
 
 /// Builds a cage, has it measured from inside and shows what was found. The exit code is that which a run would have.
 ///
@@ -39,14 +39,14 @@ pub fn doctor(as_json: bool, settings: &Settings) -> Result<(), Failure> {
     }
     for layer in Layer::ALL {
         match report.status(layer) {
-            Some(status) => println!("{layer:18} {status}"),
-            None => println!("{layer:18} not measured"),
+            Some(status) => outln!("{layer:18} {status}"),
+            None => outln!("{layer:18} not measured"),
         }
     }
-    println!("{:18} {}", "kind of cgroup", cage.cgroup());
-    println!("{:18} the server of caller {} is uid {uid}", "user", caller.uid);
-    println!("{:18} {} can be written", "audit log", journal.path().display());
-    println!("{:18} {} can be used", "store", store.root().display());
+    outln!("{:18} {}", "kind of cgroup", cage.cgroup());
+    outln!("{:18} the server of caller {} is uid {uid}", "user", caller.uid);
+    outln!("{:18} {} can be written", "audit log", journal.path().display());
+    outln!("{:18} {} can be used", "store", store.root().display());
     Ok(())
 }
 

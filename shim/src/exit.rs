@@ -1,12 +1,12 @@
 //! Exit codes, and which failure has which: decided here alone.
 
-use std::fmt;
-
 use bundle::build::BuildError;
 use bundle::{Denied, FlagError, PackageError, UnitError, UnpackError, format_size};
 use distribution::{Kind, ReferenceError};
 use runtime::journal::JournalError;
 use runtime::{Limit, NotExecuted, NotExecutedKind, Refusal};
+
+use crate::show;
 
 /// All is well.
 pub const OK: u8 = 0;
@@ -80,18 +80,11 @@ impl Failure {
 
     /// Tells the user on stderr and gives the exit code.
     pub fn print(&self) -> u8 {
-        eprintln!("{self}");
-        self.code
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error: {}", self.message)?;
-        match &self.hint {
-            Some(hint) => write!(f, "\nhint: {hint}"),
-            None => Ok(()),
+        show::tell(&format!("error: {}", self.message));
+        if let Some(hint) = &self.hint {
+            show::tell(&format!("hint: {hint}"));
         }
+        self.code
     }
 }
 

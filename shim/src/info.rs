@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::exit::Failure;
 use crate::run::caller_env;
 use crate::settings::Settings;
-use crate::show;
+use crate::show::{self, outln};
 
 /// Shows a package; asks its registry where it is not in the store.
 ///
@@ -23,19 +23,20 @@ pub fn info(text: &str, as_json: bool, settings: &Settings) -> Result<(), Failur
     let _pending = Pending::new(&resolved, &store)?;
     let package = Package::read(&configure(&resolved, &store, &network)?)?;
     let identity = Identity::of_caller(&Caller::of_this_process(), UserFlag::Default, 0);
-    let granted = match judge(&package, &Request::default(), &settings.max, &caller_env(settings, &identity)?) {
-        Ok(grant) => json!({
-            "mounts": grant.mounts,
-            "env": grant.env.iter().map(|(name, _)| name).collect::<Vec<_>>(),
-            "subprocess": match &grant.subprocess {
-                Subprocess::Denied => json!(false),
-                Subprocess::AllowedAny => json!(true),
-                Subprocess::AllowedPaths(paths) => json!(paths),
-            },
-            "withheld": grant.withheld,
-        }),
-        Err(denied) => json!({"refused": denied.reasons}),
-    };
+    let granted =
+        match judge(&package, &Request::default(), &settings.max, &caller_env(settings, &identity, &reference)?) {
+            Ok(grant) => json!({
+                "mounts": grant.mounts,
+                "env": grant.env.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+                "subprocess": match &grant.subprocess {
+                    Subprocess::Denied => json!(false),
+                    Subprocess::AllowedAny => json!(true),
+                    Subprocess::AllowedPaths(paths) => json!(paths),
+                },
+                "withheld": grant.withheld,
+            }),
+            Err(denied) => json!({"refused": denied.reasons}),
+        };
     let manifest: Value = serde_json::from_str(&package.manifest.to_label()).unwrap_or_default();
     let description = json!({
         "name": resolved.name,
@@ -60,21 +61,16 @@ pub fn info(text: &str, as_json: bool, settings: &Settings) -> Result<(), Failur
 }
 
 fn print(package: &Package, manifest: &Manifest, description: &Value) {
-    println!("package    {} {}", printable(&manifest.name), printable(&manifest.version));
+    outln!("package    {} {}", &manifest.name, &manifest.version);
     if let Some(text) = &manifest.description {
-        println!("           {}", printable(text));
+        outln!("           {}", text);
     }
-    println!("digest     {}", package.digest);
-    println!("level      0 (nothing is certified), no score, no signature is read by this version");
-    println!("command    {}", printable(&manifest.entrypoint.args.join(" ")));
+    outln!("digest     {}", package.digest);
+    outln!("level      0 (nothing is certified), no score, no signature is read by this version");
+    outln!("command    {}", &manifest.entrypoint.args.join(" "));
     for (layer, _) in &package.layers {
-        println!("layer      {} ({})", layer.digest, format_size(layer.size));
+        outln!("layer      {} ({})", layer.digest, format_size(layer.size));
     }
-    println!("asks for   {}", description["manifest"]["permissions"]);
-    println!("granted    {}", description["granted"]);
-}
-
-/// A publisher's text without control characters: it goes to a terminal.
-fn printable(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] }).collect()
+    outln!("asks for   {}", description["manifest"]["permissions"]);
+    outln!("granted    {}", description["granted"]);
 }

@@ -55,7 +55,10 @@ impl Record {
 
     /// Which interpreter runs the server: the package's own, or one of this machine.
     pub fn runs_by(&mut self, host: Option<&HostInterpreter>) {
-        self.set("interpreter", host.map_or(json!("package"), |host| json!({"host": host.program})));
+        self.set(
+            "interpreter",
+            host.map_or(json!("package"), |host| json!({"host": host.program, "mounts": host.mounts})),
+        );
     }
 
     /// What the cage enforces, as measured, and by which kind of cgroup.

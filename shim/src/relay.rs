@@ -322,7 +322,12 @@ enum Source<'c> {
 }
 
 impl Source<'_> {
+    /// Non-blocking: the server can open its pipes anew by `/proc/self/fd` and take away what poll(2) has announced, and a
+    /// supervisor that waits in read(2) watches no limit.
     fn server(pipe: Option<OwnedFd>) -> Self {
+        if let Some(pipe) = &pipe {
+            let _ = rustix::fs::fcntl_setfl(pipe, OFlags::NONBLOCK);
+        }
         pipe.map_or(Source::Closed, Source::Server)
     }
 
@@ -418,5 +423,18 @@ fn write_pipe(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
             rustix::io::write(fd, &bytes[..bytes.len().min(PIPE_BUF)])
         }
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What poll(2) announced may be gone by the time it is read: the supervisor must not wait for it.
+    #[test]
+    fn reading_from_a_server_never_waits() {
+        let (read, _write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let source = Source::server(Some(read));
+        assert_eq!(rustix::io::read(source.fd().unwrap(), &mut [0_u8; 1]), Err(Errno::AGAIN));
     }
 }

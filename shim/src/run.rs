@@ -28,7 +28,7 @@ pub fn run(typed: &cli::Run, settings: Result<Settings, Failure>) -> u8 {
         Ok(journal) => journal,
         Err(error) => return Failure::from(error).print(),
     };
-    let mut record = Record::new(&typed.reference);
+    let mut record = Record::new(typed.reference());
     let result = settings.and_then(|settings| story(typed, &settings, &journal, run, &mut record));
     let ending = match &result {
         Ok(ending) => ending.clone(),
@@ -81,7 +81,7 @@ fn story(
     let caller = Caller::of_this_process();
     let identity = Identity::of_caller(&caller, user(typed, &caller)?, run.0);
     let network = network(typed, settings);
-    let reference: Reference = typed.reference.parse()?;
+    let reference: Reference = typed.reference().parse()?;
 
     let store = Store::open(&settings.cache)?;
     let resolved = resolve(&reference, &store, &network)?;
@@ -92,8 +92,9 @@ fn story(
     let pending = Pending::new(&resolved, &store)?;
     let image = configure(&resolved, &store, &network)?;
     let package = Package::read(&image)?;
-    let grant = judge(&package, &request, &settings.max, &caller_env(settings, &identity)?)?;
+    let grant = judge(&package, &request, &settings.max, &caller_env(settings, &identity, &reference)?)?;
     grant.withheld.iter().for_each(show::withheld);
+    grant.notes.iter().for_each(|note| show::warn(note));
     record.granted(&grant);
     fetch(&image, &store, &network, &show::progress)?;
     let bundle = bundle::prepare(&package, &store)?;
@@ -161,7 +162,7 @@ fn request(typed: &cli::Run) -> Result<Request, Failure> {
     for file in &typed.env_file {
         let fail =
             |why: &dyn std::fmt::Display| Failure::new(exit::USAGE, format!("--env-file {}: {why}", file.display()));
-        let text = std::fs::read(file).map_err(|why| fail(&why))?;
+        let text = crate::settings::read_small(file).map_err(|why| fail(&why))?;
         env.extend(parse_env_file(&text).map_err(|why| fail(&why))?);
     }
     for text in &typed.env {
@@ -180,8 +181,24 @@ fn request(typed: &cli::Run) -> Result<Request, Failure> {
         fds: typed.fds.as_deref().map(parse_count).transpose().map_err(unit("--fds"))?,
         timeout: typed.timeout.as_deref().map(parse_duration).transpose().map_err(unit("--timeout"))?,
     };
-    Ok(Request { mounts, cwd: typed.cwd.clone(), env, subprocess, limits, args: typed.args.clone() })
+    let least = [
+        ("--memory", limits.memory, LEAST_MEMORY),
+        ("--pids", limits.pids.map(u64::from), LEAST_PIDS),
+        ("--fds", limits.fds.map(u64::from), LEAST_FDS),
+    ];
+    if let Some((flag, _, least)) =
+        least.into_iter().find(|(_, asked, least)| asked.is_some_and(|asked| asked < *least))
+    {
+        return Err(Failure::new(exit::USAGE, format!("{flag}: no cage can be built with less than {least}"))
+            .hint("servers on node or python need 64 processes and 128M at the least"));
+    }
+    Ok(Request { mounts, cwd: typed.cwd.clone(), env, subprocess, limits, args: typed.args().to_vec() })
 }
+
+/// What the cage itself needs to be built: PID 1 and the server's process, their descriptors, a few pages.
+const LEAST_MEMORY: u64 = 16 << 20;
+const LEAST_PIDS: u64 = 4;
+const LEAST_FDS: u64 = 16;
 
 fn in_flag(flag: &str, failure: Failure) -> Failure {
     Failure { message: format!("{flag}: {}", failure.message), ..failure }
@@ -216,14 +233,19 @@ fn network(typed: &cli::Run, settings: &Settings) -> Network {
 ///
 /// # Errors
 /// Where the working directory cannot be read.
-pub fn caller_env(settings: &Settings, identity: &Identity) -> Result<CallerEnv, Failure> {
+pub fn caller_env(settings: &Settings, identity: &Identity, reference: &Reference) -> Result<CallerEnv, Failure> {
     let cwd = std::env::current_dir()
         .map_err(|why| Failure::new(exit::USAGE, format!("the working directory cannot be read: {why}")))?;
+    let mut protected = settings.protected();
+    // A server that could write where it comes from could replace itself.
+    if let Reference::OciLayout(layout) = reference {
+        protected.push(cwd.join(&layout.dir));
+    }
     Ok(CallerEnv {
         vars: std::env::vars_os().collect(),
         cwd,
         user: identity.user.clone(),
         home: identity.home.clone(),
-        protected: settings.protected(),
+        protected,
     })
 }

@@ -85,7 +85,7 @@ impl Settings {
         let fail = |why: &dyn std::fmt::Display| {
             Failure::new(exit::CONFIGURATION, format!("configuration {}: {why}", path.display()))
         };
-        let text = match std::fs::read_to_string(path) {
+        let text = match read_small(path).and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other)) {
             Ok(text) => text,
             Err(why) if why.kind() == std::io::ErrorKind::NotFound && !must_exist => return Ok(()),
             Err(why) => return Err(fail(&why)),
@@ -131,7 +131,14 @@ impl Settings {
             "registry_url" => self.registry = value.into(),
             "cache_dir" => self.cache = path(value)?,
             "audit_log_file" => self.audit_log = path(value)?,
-            "log_level" => self.log_level = value.into(),
+            "log_level" => {
+                // A word alone is a level; more is a filter, which is parsed when logging starts.
+                let is_word = value.bytes().all(|b| b.is_ascii_alphanumeric());
+                if is_word && !LEVELS.contains(&value) {
+                    return Err(format!("{value:?} is none of {}", LEVELS.join(", ")));
+                }
+                self.log_level = value.into();
+            }
             "refresh" => self.refresh = parse_duration(value).map_err(unit)?,
             "timeout" => self.max.timeout = parse_duration(value).map_err(unit)?,
             "max_cpu_time" => self.max.cpu_time = parse_duration(value).map_err(unit)?,
@@ -150,6 +157,8 @@ impl Settings {
         [&self.cache, &self.state, &self.home, &self.audit_log].into_iter().cloned().chain([log.to_owned()]).collect()
     }
 }
+
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Keys with a value, as `set` takes them.
 const KEYS: [&str; 11] = [
@@ -230,6 +239,22 @@ impl File {
         .filter_map(|(key, value)| Some((key, value?)))
         .collect()
     }
+}
+
+/// A regular file of at most 1 MiB: a pipe would hold the start up, a device would never end.
+///
+/// # Errors
+/// The system's, and where the file is of another kind or larger.
+pub fn read_small(path: &Path) -> std::io::Result<Vec<u8>> {
+    const MOST: u64 = 1 << 20;
+    let about = std::fs::metadata(path)?;
+    if !about.is_file() {
+        return Err(std::io::Error::other("it is no regular file"));
+    }
+    if about.len() > MOST {
+        return Err(std::io::Error::other("it is larger than 1 MiB"));
+    }
+    std::fs::read(path)
 }
 
 /// An absolute path; `~/` is the home directory.

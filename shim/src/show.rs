@@ -1,6 +1,7 @@
 //! What smcp says to people: on stderr, so that stdout carries the protocol alone.
 
-use std::io::IsTerminal;
+use std::borrow::Cow;
+use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bundle::{Access, Withheld, format_size};
@@ -8,6 +9,12 @@ use distribution::Progress;
 use runtime::config::{Scope, render};
 use runtime::{Exec, Plan, Programs, What};
 use serde_json::json;
+
+/// As `println!`, by [`out`].
+macro_rules! outln {
+    ($($text:tt)*) => { $crate::show::out(&format!($($text)*)) };
+}
+pub(crate) use outln;
 
 static QUIET: AtomicBool = AtomicBool::new(false);
 
@@ -19,15 +26,43 @@ pub fn be_quiet() {
 /// Tells something that the user should know and that stops nothing.
 pub fn warn(text: &str) {
     if !QUIET.load(Ordering::Relaxed) {
-        eprintln!("warning: {text}");
+        tell(&format!("warning: {text}"));
     }
 }
 
 /// Tells what is being done, to people at a terminal and in logs of a build.
 pub fn say(text: &str) {
     if !QUIET.load(Ordering::Relaxed) {
-        eprintln!("{text}");
+        tell(text);
     }
+}
+
+/// Writes to stderr. Whoever closed it does not want to know.
+pub fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", printable(text));
+}
+
+/// Writes a line to stdout, for commands whose output it is.
+pub fn out(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{}", printable(line));
+}
+
+/// Text as a terminal may have it: strings of packages, registries and files stand in it. Control characters are shown,
+/// not sent, and what stands on a further line is indented, so that it cannot pass for smcp's own `hint:`.
+fn printable(text: &str) -> Cow<'_, str> {
+    let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if !text.contains(|c: char| c.is_control() || turns(c)) {
+        return text.into();
+    }
+    let mut shown = String::new();
+    for c in text.chars() {
+        match c {
+            '\n' => shown.push_str("\n  "),
+            c if c.is_control() || turns(c) => shown.extend(c.escape_default()),
+            c => shown.push(c),
+        }
+    }
+    shown.into()
 }
 
 /// A request of the package that is not granted.
@@ -54,47 +89,60 @@ pub fn plan(plan: &Plan, as_json: bool) {
         print_json(&json!({"plan": plan, "config": render(plan, root, Scope::Whole)}));
         return;
     }
-    println!("command    {}", plan.command.join(" "));
-    println!("directory  {}", plan.workdir.display());
-    println!("user       {} (uid {}, gid {})", plan.identity.user, plan.identity.uid, plan.identity.gid);
+    outln!("command    {}", plan.command.join(" "));
+    outln!("directory  {}", plan.workdir.display());
+    outln!("user       {} (uid {}, gid {})", plan.identity.user, plan.identity.uid, plan.identity.gid);
     let names: Vec<&str> = plan.env.iter().map(|variable| variable.name.as_str()).collect();
-    println!("variables  {}", names.join(" "));
-    println!("network    loopback alone");
+    outln!("variables  {}", names.join(" "));
+    outln!("network    loopback alone");
     for mount in &plan.mounts {
         let target = mount.target.display();
         let exec = |exec: &Exec| if *exec == Exec::Denied { ", noexec" } else { "" };
         match &mount.what {
             What::Granted { source, access, exec: e } => {
                 let access = if *access == Access::Ro { "read-only" } else { "read-write" };
-                println!("granted    {target} is {} ({access}{})", source.display(), exec(e));
+                outln!("granted    {target} is {} ({access}{})", source.display(), exec(e));
             }
-            What::Private { size, exec: e, .. } => println!("private    {target} ({}{})", format_size(*size), exec(e)),
-            What::Proc | What::Devices | What::Terminals | What::SharedMemory { .. } => println!("private    {target}"),
+            What::Private { size, exec: e, .. } => outln!("private    {target} ({}{})", format_size(*size), exec(e)),
+            What::Proc | What::Devices | What::Terminals | What::SharedMemory { .. } => outln!("private    {target}"),
         }
     }
     for (link, leads_to) in &plan.links {
-        println!("link       {} to {}", link.display(), leads_to.display());
+        outln!("link       {} to {}", link.display(), leads_to.display());
     }
     match &plan.programs {
-        Programs::Runtime => println!("programs   its own alone"),
+        Programs::Runtime => outln!("programs   its own alone"),
         Programs::Named(paths) => {
             let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-            println!("programs   its own and {}", paths.join(" "));
+            outln!("programs   its own and {}", paths.join(" "));
         }
-        Programs::Any => println!("programs   any"),
+        Programs::Any => outln!("programs   any"),
     }
     let limits = &plan.limits;
-    println!(
+    outln!(
         "limits     memory {}, {} processes, {} descriptors, {} s wall clock",
         format_size(limits.memory),
         limits.pids,
         limits.fds,
         limits.timeout_seconds
     );
-    println!("root       {} (read-only)", plan.tree.display());
+    outln!("root       {} (read-only)", plan.tree.display());
 }
 
 /// Prints a JSON value on stdout, for commands whose output it is.
 pub fn print_json(value: &serde_json::Value) {
-    println!("{value:#}");
+    let _ = writeln!(std::io::stdout(), "{value:#}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_package_steers_a_terminal_or_speaks_for_smcp() {
+        assert_eq!(printable("plain ü"), "plain ü");
+        assert_eq!(printable("a\u{1b}[2Jb\r"), "a\\u{1b}[2Jb\\r");
+        assert_eq!(printable("x\nhint: run rm"), "x\n  hint: run rm");
+        assert_eq!(printable("\u{202e}txt"), "\\u{202e}txt");
+    }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::cli;
 use crate::exit::{self, Failure};
 use crate::settings::Settings;
-use crate::show;
+use crate::show::{self, outln};
 
 /// Fetches and unpacks packages.
 ///
@@ -26,7 +26,7 @@ pub fn pull(references: &[String], registry: Option<&str>, settings: &Settings) 
         fetch(&image, &store, &network, &show::progress)?;
         bundle::prepare(&package, &store)?;
         pending.keep()?;
-        println!("{} {}", resolved.name, resolved.descriptor.digest);
+        outln!("{} {}", resolved.name, resolved.descriptor.digest);
     }
     Ok(())
 }
@@ -46,7 +46,7 @@ pub fn push(text: &str, target: Option<&str>, settings: &Settings) -> Result<(),
     })?;
     let target: Reference = target.unwrap_or(text).parse()?;
     let pushed = publish(&store, &kept.descriptor, &target, &network)?;
-    println!("{} {}", pushed.target, pushed.descriptor.digest);
+    outln!("{} {}", pushed.target, pushed.descriptor.digest);
     show::say(&format!(
         "{} blobs sent ({}), {} were there",
         pushed.uploaded,
@@ -79,7 +79,7 @@ pub fn build(typed: &cli::Build, settings: &Settings) -> Result<(), Failure> {
     if let Reference::OciLayout(_) = tag {
         publish(&store, &built.descriptor, &tag, &network)?;
     }
-    println!("{name} {}", built.descriptor.digest);
+    outln!("{name} {}", built.descriptor.digest);
     Ok(())
 }
 
@@ -97,7 +97,7 @@ pub fn cache(command: &cli::Cache, settings: &Settings) -> Result<(), Failure> {
                 let rows = kept.iter().map(|k| json!({"name": k.reference, "digest": k.descriptor.digest}));
                 show::print_json(&rows.collect());
             } else {
-                kept.iter().for_each(|k| println!("{} {}", k.reference, k.descriptor.digest));
+                kept.iter().for_each(|k| outln!("{} {}", k.reference, k.descriptor.digest));
             }
         }
         cli::Cache::Rm { references, all } => {

@@ -67,6 +67,11 @@ impl<'a> Files<'a> {
         text
     }
 
+    /// Whether a path inside lies in a grant.
+    pub(super) fn cover(&self, path: &Path) -> bool {
+        path.ancestors().any(|dir| self.mounts.contains_key(dir))
+    }
+
     /// With which access a request was answered, by its target or by an argument.
     pub(super) fn met(&self, request: &FsRequest) -> Option<Access> {
         let target = self.answered.get(&request.id).unwrap_or(&request.target);
@@ -105,11 +110,15 @@ impl<'a> Files<'a> {
             Some(target) => target.to_path_buf(),
             // The way that `..` leads depends on symlinks; what is real does not.
             None if has_parent_dir(&typed) => real.clone(),
-            None => typed,
+            None => typed.clone(),
         };
         if let Some(why) = self.refusal(&real, &target) {
             verdict.policy(format!("{name}: {why}"));
             return None;
+        }
+        // A server that may write to a directory can put a link there, and a later grant would follow it.
+        if typed != real && !has_parent_dir(&typed) {
+            verdict.notes.push(format!("{name}: it is a link, and {} is what is granted", real.display()));
         }
         let mount = Mount { source: real, target: target.clone(), access };
         match self.mounts.get_mut(&target) {

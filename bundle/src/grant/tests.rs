@@ -417,3 +417,31 @@ fn a_plain_image_without_a_program_needs_one() {
     let grant = world.grant();
     assert_eq!((grant.command, grant.workdir), (vec!["sh".to_string()], Workdir::Package("/".into())));
 }
+
+/// A package must not lift `noexec` from what its own server writes.
+#[test]
+fn programs_that_the_server_could_have_written_take_the_users_word() {
+    let asked = json!({"permissions": {"subprocess": {
+        "allow": ["/usr/bin/git", "/tmp", "/tmp/x", "/home/ann/bin/x", "/work/x", "/workshop/x"]
+    }}});
+    let mut world = World::new(asked);
+    let dir = world.make("proj");
+    world.mount(format!("{}:/work:rw", dir.display()));
+    let grant = world.grant();
+    assert_eq!(grant.subprocess, Subprocess::AllowedPaths(vec!["/usr/bin/git".into(), "/workshop/x".into()]));
+    let withheld: Vec<_> = grant.withheld.iter().map(|w| w.what.as_str()).collect();
+    assert_eq!(withheld, ["starting /tmp", "starting /tmp/x", "starting /home/ann/bin/x", "starting /work/x"]);
+}
+
+/// A server with a directory of its own can plant a link where a later grant is.
+#[test]
+fn a_grant_by_a_link_is_said() {
+    let mut world = World::new(json!({}));
+    let dir = world.make("proj");
+    let link = world.path("link");
+    symlink(&dir, &link).unwrap();
+    world.mount(&dir).mount(link);
+    let notes = world.grant().notes;
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].contains("link: it is a link") && notes[0].contains(dir.to_str().unwrap()), "{notes:?}");
+}

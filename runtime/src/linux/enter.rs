@@ -48,6 +48,9 @@ pub fn enter(plan: &Plan) -> Result<Sources, Refusal> {
     // sysctl counts those beneath this one, namespaces(7).
     fs::write("/proc/sys/user/max_user_namespaces", "0")
         .map_err(|why| Refusal::new("forbidding user namespaces inside", why))?;
+    // Instances count for the caller on the whole machine, where 128 are usual: a cage must not use them all up, inotify(7).
+    fs::write("/proc/sys/user/max_inotify_instances", "32")
+        .map_err(|why| Refusal::new("capping inotify instances", why))?;
     // Nothing mounted here may show outside, and nothing mounted outside may arrive here.
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
         .map_err(|why| Refusal::new("making the mounts private", why))?;

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use libcontainer::oci_spec::runtime::Spec;
 use libcontainer::workload::{Executor, ExecutorError, ExecutorSetEnvsError, ExecutorValidationError};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Pid, Signal};
 
 use super::server;
@@ -83,8 +84,9 @@ impl Executor for Init {
 fn keep(server: Pid, signals: &SignalDescriptor, lifeline: &OwnedFd, events: &Reporter<impl AsFd>) -> ! {
     loop {
         let mut fds = [PollFd::new(signals, PollFlags::IN), PollFd::new(lifeline, PollFlags::empty())];
-        let _ = poll(&mut fds, None);
-        if !fds[1].revents().is_empty() {
+        let polled = poll(&mut fds, None);
+        // A PID 1 that cannot wait any more must not go on without hearing that its supervisor is gone.
+        if !matches!(polled, Ok(_) | Err(Errno::INTR)) || !fds[1].revents().is_empty() {
             sys::exit_now(ORPHANED);
         }
         while let Some(signal) = signals.next() {

@@ -117,7 +117,9 @@ fn rights(order: &Order, entry: Option<&Path>) -> Vec<Right> {
         Programs::Any => rights.push(Right::new("/", AccessFs::Execute)),
         Programs::Runtime => {}
         Programs::Named(paths) => {
-            let needed = paths.iter().flat_map(|path| programs::needed(path, &[], order.search_path()));
+            // A directory would let everything in it be executed.
+            let files = paths.iter().filter(|path| !path.is_dir());
+            let needed = files.flat_map(|path| programs::needed(path, &[], order.search_path()));
             rights.extend(needed.map(|path| Right::new(path, AccessFs::Execute)));
         }
     }

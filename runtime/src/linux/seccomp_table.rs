@@ -125,6 +125,12 @@ pub const CONDITIONS: &[Condition] = &[
         all: &[is(1, &[TIOCSTI, TIOCLINUX, TIOCSETD])],
     },
     Condition {
+        why: "limits of another process: PID 1 has the same uid and must keep its own",
+        calls: &["prlimit64"],
+        unless: Unless::Never,
+        all: &[is_not(0, &[0])],
+    },
+    Condition {
         why: "other ABIs switch protections of memory off",
         calls: &["personality"],
         unless: Unless::Never,
