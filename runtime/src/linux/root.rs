@@ -261,6 +261,8 @@ fn mount_point(root: &OwnedFd, plan: &Plan, index: usize, directory: bool) -> Re
 fn private_tmpfs(size: u64, mode: u32, exec: Exec) -> io::Result<OwnedFd> {
     let tmpfs = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_set_string(tmpfs.as_fd(), "size", size.to_string())?;
+    // Empty files take no blocks, and memory of the kernel all the same.
+    rustix::mount::fsconfig_set_string(tmpfs.as_fd(), "nr_inodes", (size / 4096).max(1024).to_string())?;
     rustix::mount::fsconfig_set_string(tmpfs.as_fd(), "mode", format!("{mode:o}"))?;
     rustix::mount::fsconfig_create(tmpfs.as_fd())?;
     let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
