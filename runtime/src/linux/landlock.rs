@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use super::programs;
 use super::sys;
-use super::wire::Order;
+use super::wire::{Order, chain};
 use crate::plan::{Programs, What};
 use crate::report::Status;
 use bundle::Access;
@@ -177,20 +177,6 @@ impl Canaries {
             Some((_, lacks)) => Status::Partial(format!("ABI {abi}: {lacks}")),
         }
     }
-}
-
-/// An error and its sources in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let inner_text = inner.to_string();
-        if !text.ends_with(&inner_text) {
-            text = format!("{text}: {inner_text}");
-        }
-        source = inner.source();
-    }
-    text
 }
 
 #[cfg(test)]

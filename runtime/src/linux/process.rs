@@ -8,7 +8,7 @@ use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::syscall::syscall::SyscallType;
 
 use super::init::Init;
-use super::wire::{Event, Order, Refusal, Reporter};
+use super::wire::{Event, Order, Refusal, Reporter, chain};
 use super::{enter, root, sys};
 use crate::config::{self, Scope};
 
@@ -78,18 +78,4 @@ fn build(order: OwnedFd, events: &OwnedFd, lifeline: OwnedFd) -> Result<(), Refu
         .ok_or_else(|| Refusal::new("creating the container", "it has no init"))?;
     Reporter(events).send(&Event::Init { pid });
     container.start().map_err(fail("starting the container"))
-}
-
-/// An error and its sources in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let inner_text = inner.to_string();
-        if !text.ends_with(&inner_text) {
-            text = format!("{text}: {inner_text}");
-        }
-        source = inner.source();
-    }
-    text
 }

@@ -139,3 +139,17 @@ impl<Fd: AsFd> Reporter<Fd> {
         let _ = rustix::io::write(&self.0, &line);
     }
 }
+
+/// An error and its sources in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let inner_text = inner.to_string();
+        if !text.ends_with(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        source = inner.source();
+    }
+    text
+}
