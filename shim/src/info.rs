@@ -1,11 +1,12 @@
 //! `smcp info`: what a package is, and what a run of it without flags would be granted.
 
-use bundle::{Manifest, Package, PackageOrigin, Request, Subprocess, format_size, judge};
+use bundle::{Manifest, Package, PackageOrigin, Request, format_size, judge};
 use distribution::{Mode, Network, Pending, Reference, Store, configure, resolve};
 use runtime::{Caller, Identity, UserFlag};
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
+use crate::record::grants;
 use crate::run::caller_env;
 use crate::settings::Settings;
 use crate::show::{self, outln};
@@ -25,16 +26,11 @@ pub fn info(text: &str, as_json: bool, settings: &Settings) -> Result<(), Failur
     let identity = Identity::of_caller(&Caller::of_this_process(), UserFlag::Default, 0);
     let granted =
         match judge(&package, &Request::default(), &settings.max, &caller_env(settings, &identity, &reference)?) {
-            Ok(grant) => json!({
-                "mounts": grant.mounts,
-                "env": grant.env.iter().map(|(name, _)| name).collect::<Vec<_>>(),
-                "subprocess": match &grant.subprocess {
-                    Subprocess::Denied => json!(false),
-                    Subprocess::AllowedAny => json!(true),
-                    Subprocess::AllowedPaths(paths) => json!(paths),
-                },
-                "withheld": grant.withheld,
-            }),
+            Ok(grant) => {
+                let mut granted = grants(&grant);
+                granted["withheld"] = json!(grant.withheld);
+                granted
+            }
             Err(denied) => json!({"refused": denied.reasons}),
         };
     let manifest: Value = serde_json::from_str(&package.manifest.to_label()).unwrap_or_default();

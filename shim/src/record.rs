@@ -43,13 +43,7 @@ impl Record {
 
     /// What the run was granted. Names of variables, never values.
     pub fn granted(&mut self, grant: &Grant) {
-        let subprocess = match &grant.subprocess {
-            Subprocess::Denied => json!(false),
-            Subprocess::AllowedAny => json!(true),
-            Subprocess::AllowedPaths(paths) => json!(paths),
-        };
-        let env: Vec<&str> = grant.env.iter().map(|(name, _)| name.as_str()).collect();
-        self.set("grants", json!({"mounts": grant.mounts, "env": env, "subprocess": subprocess}));
+        self.set("grants", grants(grant));
         self.set("limits", json!(Watched::from(&grant.limits)));
     }
 
@@ -91,4 +85,15 @@ impl Record {
     fn set(&mut self, key: &str, value: Value) {
         self.fields.insert(key.into(), value);
     }
+}
+
+/// A grant as the audit log and `info` have it. Names of variables, never values.
+pub fn grants(grant: &Grant) -> Value {
+    let subprocess = match &grant.subprocess {
+        Subprocess::Denied => json!(false),
+        Subprocess::AllowedAny => json!(true),
+        Subprocess::AllowedPaths(paths) => json!(paths),
+    };
+    let env: Vec<&str> = grant.env.iter().map(|(name, _)| name.as_str()).collect();
+    json!({"mounts": grant.mounts, "env": env, "subprocess": subprocess})
 }

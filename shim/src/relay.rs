@@ -122,9 +122,9 @@ pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration) -> std::io::Re
     let mut running = true;
 
     while running || !(output.done() && errors.done()) {
-        let flows = [&input, &output, &errors];
-        let mut fds: Vec<PollFd<'_>> = flows.iter().flat_map(|flow| flow.interest(running)).collect();
-        let fixed = fds.len();
+        let interests = [&input, &output, &errors].map(|flow| flow.interest(running));
+        let watched = interests.each_ref().map(|[sink, source]| [sink.is_some(), source.is_some()]);
+        let mut fds: Vec<PollFd<'_>> = interests.into_iter().flatten().flatten().collect();
         fds.push(PollFd::new(signals, PollFlags::IN));
         let ended = cage.ended();
         if running {
@@ -139,13 +139,15 @@ pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration) -> std::io::Re
             Ok(_) | Err(Errno::INTR) => {}
             Err(why) => return Err(why.into()),
         }
-        let told = !fds[fixed].revents().is_empty();
-        let over = running && !fds[fixed + 1].revents().is_empty();
+        let mut answers = fds.iter().map(|fd| !fd.revents().is_empty());
+        let mut answer = |watched: bool| watched && answers.next().unwrap_or(false);
+        let [to_server, from_server, of_errors] = watched.map(|[sink, source]| [answer(sink), answer(source)]);
+        let (told, over) = (answer(true), answer(running));
         drop(fds);
 
-        input.advance();
-        output.advance();
-        errors.advance();
+        input.advance(to_server);
+        output.advance(from_server);
+        errors.advance(of_errors);
         if over {
             running = false;
             input.end_sink();
@@ -249,29 +251,26 @@ impl<'c> Flow<'c> {
         self.start < self.end
     }
 
-    /// What to wait for: room at the sink while something is under way, else news at the source. A sink whose reader goes
-    /// away reports that in any case.
-    fn interest(&self, running: bool) -> Vec<PollFd<'_>> {
-        let mut fds = Vec::with_capacity(2);
-        if let Some(sink) = self.sink.fd() {
-            let room = if self.pending() { PollFlags::OUT } else { PollFlags::empty() };
-            // After the cage's end a client that hangs up is of interest only while bytes wait for it.
-            if running || self.pending() {
-                fds.push(PollFd::from_borrowed_fd(sink, room));
-            }
-        }
-        if let (false, Some(source)) = (self.pending() || self.done(), self.source.fd()) {
-            fds.push(PollFd::from_borrowed_fd(source, PollFlags::IN));
-        }
-        fds
+    /// What to wait for, sink and source: room at the sink while something is under way, else news at the source. A sink
+    /// whose reader goes away reports that in any case.
+    fn interest(&self, running: bool) -> [Option<PollFd<'_>>; 2] {
+        let room = if self.pending() { PollFlags::OUT } else { PollFlags::empty() };
+        // After the cage's end a client that hangs up is of interest only while bytes wait for it.
+        let sink = self.sink.fd().filter(|_| running || self.pending());
+        let source = self.source.fd().filter(|_| !self.pending() && !self.done());
+        [
+            sink.map(|fd| PollFd::from_borrowed_fd(fd, room)),
+            source.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+        ]
     }
 
-    /// Moves what can be moved without blocking.
-    fn advance(&mut self) {
-        if self.done() {
-            return;
+    /// Moves what can be moved without blocking, by what poll(2) said of sink and source.
+    fn advance(&mut self, [sink, source]: [bool; 2]) {
+        if sink && !self.pending() {
+            // Room was not asked for: it is an error or a hang-up.
+            return self.sink_gone();
         }
-        if self.pending() && ready(self.sink.fd(), PollFlags::OUT) {
+        if sink {
             match self.sink.write(&self.buffer[self.start..self.end]) {
                 Ok(n) => {
                     self.start += n;
@@ -280,10 +279,8 @@ impl<'c> Flow<'c> {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(_) => return self.sink_gone(),
             }
-        } else if !self.pending() && self.sink.reader_gone() {
-            return self.sink_gone();
         }
-        if !self.pending() && ready(self.source.fd(), PollFlags::IN) {
+        if source {
             match self.source.fd().map(|fd| rustix::io::read(fd, &mut self.buffer[..])) {
                 Some(Ok(n)) if n > 0 => (self.start, self.end) = (0, n),
                 Some(Err(Errno::AGAIN | Errno::INTR)) => {}
@@ -306,13 +303,6 @@ impl<'c> Flow<'c> {
         (self.start, self.end) = (0, 0);
         self.sink = Sink::Closed;
     }
-}
-
-/// Whether poll(2) reports any of `wanted`, or an error or hang-up, right now.
-fn ready(fd: Option<BorrowedFd<'_>>, wanted: PollFlags) -> bool {
-    let Some(fd) = fd else { return false };
-    let mut fds = [PollFd::from_borrowed_fd(fd, wanted)];
-    matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1))
 }
 
 enum Source<'c> {
@@ -397,10 +387,6 @@ impl Sink<'_> {
             Sink::Server(pipe) => Some(pipe.as_fd()),
             Sink::Closed => None,
         }
-    }
-
-    fn reader_gone(&self) -> bool {
-        ready(self.fd(), PollFlags::empty())
     }
 
     fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
