@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::plan::{Exec, Mount, Plan, What};
+use crate::plan::{Exec, HOSTNAME, Mount, Plan, What};
 use bundle::Access;
 
 /// Files of procfs that tell about the host or act on it: the list of the OCI runtimes.
@@ -70,7 +70,7 @@ pub fn render(plan: &Plan, root: &Path, scope: Scope) -> Value {
     });
     match scope {
         Scope::Whole => {
-            config["hostname"] = json!(plan.hostname);
+            config["hostname"] = json!(HOSTNAME);
             config["process"]["cwd"] = json!(plan.workdir);
             config["process"]["env"] = plan.env.iter().map(|v| json!(format!("{}={}", v.name, v.value))).collect();
             config["linux"]["uidMappings"] = json!([{"containerID": identity.uid, "hostID": identity.uid, "size": 1}]);

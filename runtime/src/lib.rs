@@ -18,5 +18,5 @@ pub use identity::{Caller, Identity, Mapping, UserFlag};
 pub use interpreter::{HostInterpreter, NoInterpreter};
 #[cfg(target_os = "linux")]
 pub use linux::*;
-pub use plan::{Exec, Limit, Mount, Plan, Programs, Rlimits, Variable, Watched, What};
+pub use plan::{Exec, HOSTNAME, Limit, Mount, Plan, Programs, Rlimits, Variable, Watched, What};
 pub use report::{Layer, Report, Status};

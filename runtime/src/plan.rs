@@ -22,8 +22,6 @@ pub struct Plan {
     pub env: Vec<Variable>,
     /// Who the server is.
     pub identity: Identity,
-    /// Host name inside.
-    pub hostname: String,
     /// The package's files: its layers as one tree on the host, canonical.
     pub tree: PathBuf,
     /// Files of the root beside the package's, by their path inside.
@@ -195,6 +193,9 @@ pub struct Rlimits {
     pub nproc: u64,
 }
 
+/// The host name inside every cage.
+pub const HOSTNAME: &str = "smcp";
+
 impl Plan {
     /// Draws up the cage for a grant over a package's `tree`, with the host's interpreter where the package brings none.
     pub fn new(grant: &Grant, tree: PathBuf, identity: Identity, host: Option<&HostInterpreter>) -> Plan {
@@ -207,7 +208,6 @@ impl Plan {
             command: command(grant, host),
             workdir: grant.workdir.path(&identity.home).to_owned(),
             env: grant.env.iter().map(|(name, value)| Variable { name: name.clone(), value: value.clone() }).collect(),
-            hostname: "smcp".into(),
             tree,
             files: skeleton_files(&identity),
             links: host.map(|host| host.links.clone()).unwrap_or_default(),

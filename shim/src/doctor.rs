@@ -4,7 +4,7 @@ use std::path::Path;
 
 use distribution::Store;
 use runtime::journal::{self, Journal};
-use runtime::{Caller, Identity, Layer, Plan, Signals, UserFlag};
+use runtime::{Ahead, Caller, Identity, Layer, Plan, Signals, UserFlag};
 use serde_json::json;
 
 use crate::exit::{self, Failure};
@@ -22,10 +22,11 @@ pub fn doctor(as_json: bool, settings: &Settings) -> Result<(), Failure> {
     let run = journal::new_run();
     let identity = Identity::of_caller(&caller, UserFlag::Default, run.0);
     let uid = identity.uid;
+    let ahead = Ahead::split(&identity, run)?;
     let scratch = Scratch::new(store.root())?;
     let plan = Plan::probe(identity, &scratch.tree, &scratch.grant);
     let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
-    let cage = runtime::prepare(&plan, run, &signals)?;
+    let cage = ahead.prepare(&plan, &signals)?;
     let report = cage.report();
     if as_json {
         show::print_json(&json!({

@@ -25,11 +25,7 @@ use settings::Settings;
 
 /// Does what the command line says.
 pub fn main() -> ExitCode {
-    // The cage process is on the way of every start and takes nothing but three descriptor numbers.
     let arguments: Vec<_> = std::env::args_os().collect();
-    if arguments.get(1).is_some_and(|command| command == "cage") {
-        return ExitCode::from(cage(&arguments[2..]));
-    }
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(run::usage(&arguments, &error)),
@@ -66,14 +62,6 @@ fn dispatch(command: &Command, settings: Result<Settings, Failure>) -> u8 {
     match done {
         Ok(()) => exit::OK,
         Err(failure) => failure.print(),
-    }
-}
-
-fn cage(arguments: &[std::ffi::OsString]) -> u8 {
-    let numbers: Vec<i32> = arguments.iter().filter_map(|text| text.to_str()?.parse().ok()).collect();
-    match numbers.as_slice() {
-        &[order, events, lifeline] => runtime::cage_main(runtime::Inherited { order, events, lifeline }),
-        _ => Failure::new(exit::USAGE, "`smcp cage` is started by `smcp run` alone").print(),
     }
 }
 

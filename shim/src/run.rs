@@ -7,7 +7,7 @@ use bundle::{Access, parse_count, parse_duration, parse_env_file, parse_millicor
 use bundle::{CallerEnv, LimitRequest, MountFlag, Package, Request, SubprocessFlag, UnitError, judge};
 use distribution::{Freshness, Mode, Network, Pending, Reference, Store, configure, fetch, resolve};
 use runtime::journal::{self, Ending, Journal};
-use runtime::{Caller, HostInterpreter, Identity, Layer, Plan, Report, Signals, Status, UserFlag};
+use runtime::{Ahead, Caller, HostInterpreter, Identity, Layer, Plan, Report, Signals, Status, UserFlag};
 use ulid::Ulid;
 
 use crate::cli;
@@ -80,6 +80,8 @@ fn story(
     let request = request(typed)?;
     let caller = Caller::of_this_process();
     let identity = Identity::of_caller(&caller, user(typed, &caller)?, run.0);
+    // The cage process enters its namespaces while the package is looked up.
+    let ahead = if typed.dry_run { None } else { Some(Ahead::split(&identity, run)?) };
     let network = network(typed, settings);
     let reference: Reference = typed.reference().parse()?;
 
@@ -102,12 +104,12 @@ fn story(
     let host = host_interpreter(&package)?;
     record.runs_by(host.as_ref());
     let plan = Plan::new(&grant, bundle.path().to_owned(), identity, host.as_ref());
-    if typed.dry_run {
+    let Some(ahead) = ahead else {
         show::plan(&plan, typed.json);
         return Ok(Ending { cause: "dry-run", ..Ending::default() });
-    }
+    };
     let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
-    let cage = runtime::prepare(&plan, run, &signals)?;
+    let cage = ahead.prepare(&plan, &signals)?;
     record.enforced(cage.report(), cage.cgroup());
     require(cage.report())?;
     let ticket = record.begin(journal, run)?;

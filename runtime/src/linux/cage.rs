@@ -1,23 +1,26 @@
 //! The supervisor's side of a cage: starts the cage process, hears what it measured, starts the server, waits.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, FdFlags};
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use ulid::Ulid;
 
 use super::cgroup::{Cgroup, Controller};
+use super::channel::Channel;
 use super::guard::Guard;
 use super::measure::{NAMESPACES, namespace_id};
+use super::process::{self, Ends};
 use super::rate::Rate;
 use super::signals::Signals;
-use super::sys::{self, Children, Waited};
+use super::sources::Sources;
+use super::sys::{self, Children, Fork, Waited};
 use super::wire::{Event, NotExecuted, Order, Refusal};
+use crate::identity::{Identity, Mapping};
 use crate::journal::Ticket;
 use crate::plan::{Limit, Plan};
 use crate::report::{Layer, Report, Status};
@@ -151,79 +154,128 @@ impl Cage {
     }
 }
 
-/// Builds the cage of a run and has it measured; no server runs yet.
-///
-/// # Errors
-/// A [`Refusal`], also where `signals` brings one while the cage is built.
-pub fn prepare(plan: &Plan, run: Ulid, signals: &Signals) -> Result<Prepared, Refusal> {
-    let step = |what: &'static str| move |why: io::Error| Refusal::new(what, why);
-    let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|why| Refusal::new("making a pipe", why));
-    let mut cgroup = Cgroup::make(run, &plan.limits);
-    let rate = if cgroup.has(Controller::Cpu) { None } else { Rate::new(plan.limits.cpu_millis, run.0) };
-    let order = Order {
-        plan: plan.clone(),
-        env: plan.env.iter().map(|v| (v.name.clone(), v.value.expose().to_owned())).collect(),
-        cgroup: cgroup.joins(),
-        outside: NAMESPACES.iter().filter_map(|(_, name)| Some(((*name).to_owned(), namespace_id(name)?))).collect(),
-    };
-    let order = order.seal().map_err(step("passing the plan on"))?;
-    let (stdin_inside, stdin) = pipe()?;
-    let (stdout, stdout_inside) = pipe()?;
-    let (stderr, stderr_inside) = pipe()?;
-    let (events, events_inside) = pipe()?;
-    let (lifeline_inside, lifeline) = pipe()?;
-    let passed = [&order, &events_inside, &lifeline_inside];
-    for fd in passed {
-        rustix::io::fcntl_setfd(fd, FdFlags::empty()).map_err(|why| Refusal::new("passing a descriptor on", why))?;
-    }
-    let [order_number, events_number, lifeline_number] = passed.map(|fd| fd.as_raw_fd().to_string());
-    // /proc/self/exe: the very program that runs, also when its path holds another one by now.
-    let mut process = Command::new("/proc/self/exe")
-        .args(["cage", &order_number, &events_number, &lifeline_number])
-        .env_clear()
-        .current_dir("/")
-        .stdin(Stdio::from(stdin_inside))
-        .stdout(Stdio::from(stdout_inside))
-        .stderr(Stdio::from(stderr_inside))
-        .spawn()
-        .map_err(step("starting the cage process"))?;
-    drop((order, events_inside, lifeline_inside));
-
-    let mut events = Events { pipe: events, buffer: Vec::new() };
-    let mut report = Report::default();
-    let mut init = None;
-    let built = hear(&mut events, signals, &mut report, &mut init);
-    let init = match (built, init) {
-        (Ok(()), Some(init)) => init,
-        (Ok(()), None) => return Err(Refusal::new("starting the container", "its init has no id")),
-        (Err(refusal), init) => {
-            drop(lifeline);
-            drop(init);
-            end(&mut process);
-            reap_strays();
-            return Err(refusal);
-        }
-    };
-    // The cage process ends once the container's init runs.
-    let _ = process.wait();
-    report.set(Layer::Cgroup, with_rate(cgroup.status(init.pid), rate.as_ref()));
-    let (guard, status) = Guard::new(init.pid, plan.limits, cgroup, rate);
-    report.set(Layer::Guard, status);
-    let (stdin, stdout, stderr) = (Some(stdin), Some(stdout), Some(stderr));
-    Ok(Prepared { cage: Cage { stdin, stdout, stderr, report, init, events, lifeline, exceeded: None, guard } })
+/// A cage process that was split off before the plan of its run is known: it enters its namespaces while the supervisor
+/// goes on. Dropping it ends it.
+#[derive(Debug)]
+pub struct Ahead {
+    run: Ulid,
+    identity: Identity,
+    cgroup: Cgroup,
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    events: Events,
+    process: Process,
 }
 
-/// Waits for a cage process whose lifeline has ended. Killed before libcontainer's init is started, it would leave that
-/// behind; so only one that hangs is killed.
-fn end(process: &mut Child) {
-    let deadline = Instant::now() + Duration::from_secs(1);
-    while matches!(process.try_wait(), Ok(None)) {
-        if Instant::now() > deadline {
-            let _ = process.kill();
-            let _ = process.wait();
-            return;
+impl Ahead {
+    /// Splits the cage process of a run off.
+    ///
+    /// # Errors
+    /// Where this process has a second thread, and the kernel's.
+    pub fn split(identity: &Identity, run: Ulid) -> Result<Ahead, Refusal> {
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|why| Refusal::new("making a pipe", why));
+        let cgroup = Cgroup::make(run);
+        let (stdin_inside, stdin) = pipe()?;
+        let (stdout, stdout_inside) = pipe()?;
+        let (stderr, stderr_inside) = pipe()?;
+        let (events, events_inside) = pipe()?;
+        let (lifeline_inside, lifeline) = pipe()?;
+        let (channel, channel_inside) = Channel::pair().map_err(|why| Refusal::new("making a socket", why))?;
+        let ends = Ends {
+            stdio: [stdin_inside, stdout_inside, stderr_inside],
+            channel: channel_inside,
+            events: events_inside,
+            lifeline: lifeline_inside,
+        };
+        let pid = match sys::fork().map_err(|why| Refusal::new("splitting the cage process off", why))? {
+            Fork::Child => process::main(identity, &cgroup.joins(), ends),
+            Fork::Parent(pid) => pid,
+        };
+        let events = Events { pipe: events, buffer: Vec::new() };
+        let process = Process { pid: Some(pid), channel: Some(channel), lifeline: Some(lifeline) };
+        Ok(Ahead { run, identity: identity.clone(), cgroup, stdin, stdout, stderr, events, process })
+    }
+
+    /// Has the cage of the plan built and measured; no server runs yet.
+    ///
+    /// # Errors
+    /// A [`Refusal`], also where `signals` brings one while the cage is built.
+    pub fn prepare(self, plan: &Plan, signals: &Signals) -> Result<Prepared, Refusal> {
+        let Ahead { run, identity, mut cgroup, stdin, stdout, stderr, mut events, mut process } = self;
+        cgroup.limit(&plan.limits);
+        let rate = if cgroup.has(Controller::Cpu) { None } else { Rate::new(plan.limits.cpu_millis, run.0) };
+        process.give(plan, &identity)?;
+        let mut report = Report::default();
+        let init = hear(&mut events, signals, &mut report)?;
+        let lifeline = process.has_done()?;
+        report.set(Layer::Cgroup, with_rate(cgroup.status(init.pid), rate.as_ref()));
+        let (guard, status) = Guard::new(init.pid, plan.limits, cgroup, rate);
+        report.set(Layer::Guard, status);
+        let (stdin, stdout, stderr) = (Some(stdin), Some(stdout), Some(stderr));
+        Ok(Prepared { cage: Cage { stdin, stdout, stderr, report, init, events, lifeline, exceeded: None, guard } })
+    }
+}
+
+/// The cage process, by the two descriptors that it lives by.
+#[derive(Debug)]
+struct Process {
+    /// `None` once it was waited for.
+    pid: Option<Pid>,
+    channel: Option<Channel>,
+    lifeline: Option<OwnedFd>,
+}
+
+impl Process {
+    /// Gives it the order, and what only root may open.
+    fn give(&mut self, plan: &Plan, identity: &Identity) -> Result<(), Refusal> {
+        let Some(channel) = self.channel.take() else { return Ok(()) };
+        let order = Order {
+            plan: plan.clone(),
+            env: plan.env.iter().map(|v| (v.name.clone(), v.value.expose().to_owned())).collect(),
+            outside: NAMESPACES
+                .iter()
+                .filter_map(|(_, name)| Some(((*name).to_owned(), namespace_id(name)?)))
+                .collect(),
+        };
+        // Where it is gone by now, it has said why.
+        let given = |result: io::Result<()>| match result {
+            Err(why) if why.kind() != io::ErrorKind::BrokenPipe => Err(Refusal::new("passing the plan on", why)),
+            _ => Ok(()),
+        };
+        given(channel.give_order(&order))?;
+        match identity.mapping {
+            // The unprivileged user that it is by now cannot reach them by path, and only root may shift owners.
+            Mapping::Unprivileged => given(channel.give_sources(&Sources::open(plan)?)),
+            // An ordinary user may clone mounts only in a mount namespace of its own.
+            Mapping::Caller | Mapping::Root => Ok(()),
         }
-        std::thread::sleep(Duration::from_millis(1));
+    }
+
+    /// Waits for its end, which comes once the container's init runs, and hands the lifeline over.
+    fn has_done(mut self) -> Result<OwnedFd, Refusal> {
+        self.pid.take().map(|pid| sys::wait(Children::One(pid), true));
+        self.lifeline.take().ok_or_else(|| Refusal::new("starting the container", "its lifeline is gone"))
+    }
+}
+
+impl Drop for Process {
+    /// Ends it with all that it made. Killed before libcontainer's init is started, it would leave that behind; so only one
+    /// that hangs is killed.
+    fn drop(&mut self) {
+        let Some(pid) = self.pid.take() else { return };
+        self.channel = None;
+        self.lifeline = None;
+        let deadline = Instant::now() + Duration::from_secs(1);
+        while matches!(sys::wait(Children::One(pid), false), Ok(Waited::Running)) {
+            if Instant::now() > deadline {
+                sys::kill(pid, libc::SIGKILL);
+                let _ = sys::wait(Children::One(pid), true);
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        reap_strays();
     }
 }
 
@@ -238,25 +290,27 @@ fn with_rate(status: Status, rate: Option<&Rate>) -> Status {
     }
 }
 
-/// Listens until the cage is ready.
-fn hear(events: &mut Events, signals: &Signals, report: &mut Report, init: &mut Option<Init>) -> Result<(), Refusal> {
+/// Listens until the cage is ready, and tells its PID 1.
+fn hear(events: &mut Events, signals: &Signals, report: &mut Report) -> Result<Init, Refusal> {
     let deadline = Instant::now() + PATIENCE;
-    let mut ready = false;
+    let (mut ready, mut init) = (false, None);
     // Two processes write: the word that init is there may come before or after init's own.
-    while !ready || init.is_none() {
+    loop {
+        if ready && let Some(init) = init {
+            return Ok(init);
+        }
         match events.next(signals, deadline)? {
-            Some(Event::Init { pid }) => *init = Some(Init::of(pid)?),
+            Some(Event::Init { pid }) => init = Some(Init::of(pid)?),
             Some(Event::Ready { measured }) => {
                 *report = measured;
                 ready = true;
             }
-            Some(Event::Refused(refusal)) => return Err(refusal),
+            Some(Event::Refused(refusal) | Event::NoNamespaces(refusal)) => return Err(refusal),
             Some(Event::NotExecuted(_) | Event::Ended { .. }) | None => {
                 return Err(Refusal::new("starting the container", "it ended before it was ready"));
             }
         }
     }
-    Ok(())
 }
 
 /// Children that a failed start left behind; they end because their lifeline did.

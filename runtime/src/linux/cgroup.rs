@@ -70,26 +70,29 @@ pub struct Cgroup {
 #[derive(Debug)]
 struct Group {
     directory: PathBuf,
+    controllers: Vec<Files>,
+    /// Those whose limits are in force.
     counts: Vec<Controller>,
     _held: OwnedFd,
 }
 
 impl Cgroup {
-    /// Makes the strongest there is for a run. Never fails: what is missing is told by [`Cgroup::status`].
-    pub fn make(run: Ulid, limits: &Watched) -> Cgroup {
+    /// Makes the strongest there is for a run, without limits yet. Never fails: what is missing is told by
+    /// [`Cgroup::status`].
+    pub fn make(run: Ulid) -> Cgroup {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let mut cgroup =
             Cgroup { kind: Kind::None, name: format!("{PREFIX}{run}"), groups: Vec::new(), missing: Vec::new() };
-        cgroup.make_v2(&own, limits);
+        cgroup.make_v2(&own);
         if cgroup.groups.is_empty() {
-            cgroup.make_v1(&own, limits);
+            cgroup.make_v1(&own);
         }
         cgroup
     }
 
     /// A child of the nearest cgroup that gives memory and pids to its children: processes may live in leaves alone, so
     /// it is rarely our own, which holds us.
-    fn make_v2(&mut self, own: &str, limits: &Watched) {
+    fn make_v2(&mut self, own: &str) {
         let Some((mount, own)) = mount_v2().zip(own.lines().find_map(|line| line.strip_prefix("0::/"))) else { return };
         for parent in Path::new(own).ancestors().map(|path| mount.join(path)) {
             let given = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
@@ -108,10 +111,10 @@ impl Cgroup {
             }
             // Who moves a process must be allowed to write there, too, cgroups(7).
             let may_move = rustix::fs::access(parent.join("cgroup.procs"), Access::WRITE_OK).map_err(io::Error::from);
-            match may_move.and_then(|()| self.make_group(&parent)) {
+            match may_move.and_then(|()| self.make_group(&parent, V2.to_vec())) {
                 Ok(group) => {
                     self.kind = Kind::V2;
-                    self.limit(group, &V2, limits);
+                    self.groups.push(group);
                     return;
                 }
                 Err(why) => self.missing.push(format!("{}: {why}", parent.display())),
@@ -120,29 +123,30 @@ impl Cgroup {
     }
 
     /// A child of our own cgroup in each hierarchy.
-    fn make_v1(&mut self, own: &str, limits: &Watched) {
+    fn make_v1(&mut self, own: &str) {
         for line in own.lines() {
             let mut parts = line.splitn(3, ':').skip(1);
             let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
-            let ours: Vec<_> = V1.iter().filter(|of| controllers.split(',').any(|name| name == of.name)).collect();
+            let ours: Vec<_> =
+                V1.into_iter().filter(|of| controllers.split(',').any(|name| name == of.name)).collect();
             let Some(first) = ours.first() else { continue };
             let parent = Path::new(MOUNT).join(first.name).join(path.trim_start_matches('/'));
-            match self.make_group(&parent) {
+            match self.make_group(&parent, ours) {
                 Ok(group) => {
                     self.kind = Kind::V1;
-                    self.limit(group, &ours.iter().map(|of| **of).collect::<Vec<_>>(), limits);
+                    self.groups.push(group);
                 }
                 Err(why) => self.missing.push(format!("{}: {why}", parent.display())),
             }
         }
     }
 
-    fn make_group(&self, parent: &Path) -> io::Result<Group> {
+    fn make_group(&self, parent: &Path, controllers: Vec<Files>) -> io::Result<Group> {
         sweep(parent);
         let directory = parent.join(&self.name);
         fs::create_dir(&directory)?;
         match hold(&directory) {
-            Ok(held) => Ok(Group { directory, counts: Vec::new(), _held: held }),
+            Ok(held) => Ok(Group { directory, controllers, counts: Vec::new(), _held: held }),
             Err(why) => {
                 let _ = fs::remove_dir(&directory);
                 Err(why)
@@ -151,21 +155,22 @@ impl Cgroup {
     }
 
     /// Writes the limits of each controller. One that does not take its limit counts as missing.
-    fn limit(&mut self, mut group: Group, controllers: &[Files], limits: &Watched) {
-        for files in controllers {
-            let written = files.limits.iter().try_for_each(|limit| {
-                let value = (limit.value)(limits);
-                match fs::write(group.directory.join(limit.file), &value) {
-                    Err(why) if limit.required => Err(format!("{} of {}: {why}", limit.file, files.name)),
-                    _ => Ok(()),
+    pub fn limit(&mut self, limits: &Watched) {
+        for group in &mut self.groups {
+            for files in &group.controllers {
+                let written = files.limits.iter().try_for_each(|limit| {
+                    let value = (limit.value)(limits);
+                    match fs::write(group.directory.join(limit.file), &value) {
+                        Err(why) if limit.required => Err(format!("{} of {}: {why}", limit.file, files.name)),
+                        _ => Ok(()),
+                    }
+                });
+                match written {
+                    Ok(()) => group.counts.push(files.controller),
+                    Err(why) => self.missing.push(why),
                 }
-            });
-            match written {
-                Ok(()) => group.counts.push(files.controller),
-                Err(why) => self.missing.push(why),
             }
         }
-        self.groups.push(group);
     }
 
     /// Which kind it is.
@@ -302,14 +307,14 @@ fn number_after(text: &str, key: &str) -> Option<u64> {
 }
 
 /// A controller's limits, in the order in which they must be written.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Files {
     name: &'static str,
     controller: Controller,
     limits: &'static [LimitFile],
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct LimitFile {
     file: &'static str,
     value: fn(&Watched) -> String,

@@ -10,30 +10,22 @@ use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::process::{DumpableBehavior, Gid, Pid, Signal, Uid};
 use rustix::thread::UnshareFlags;
 
-use super::sources::Sources;
 use super::sys::{self, Fork};
-use super::wire::Refusal;
+use super::wire::{Event, Refusal};
 use crate::identity::{Identity, Mapping};
-use crate::plan::Plan;
+use crate::plan::HOSTNAME;
 
-/// Enters user, mount, network, IPC, UTS and cgroup namespaces as the plan's user, with the plan's sources open.
+/// Enters user, mount, network, IPC, UTS and cgroup namespaces as the run's user.
 ///
 /// # Errors
-/// A [`Refusal`] that names the step and, where one is known, the setting that would allow it.
-pub fn enter(plan: &Plan) -> Result<Sources, Refusal> {
-    let identity = &plan.identity;
-    die_with_parent()?;
-    // Root opens the sources while it still may: the unprivileged user it becomes cannot reach them by path, and only
-    // root may shift the owners of a mount. An ordinary user may clone mounts only in a mount namespace of its own.
-    let early = match identity.mapping {
-        Mapping::Unprivileged => {
-            let sources = Sources::open(plan)?;
-            become_user(identity).map_err(|why| Refusal::new(format!("becoming uid {}", identity.uid), why))?;
-            die_with_parent()?;
-            Some(sources)
-        }
-        Mapping::Caller | Mapping::Root => None,
-    };
+/// [`Event::NoNamespaces`] where user namespaces cannot be had, with the setting that would allow them where one is known;
+/// a refusal that names the step for all else.
+pub fn enter(identity: &Identity) -> Result<(), Event> {
+    if identity.mapping == Mapping::Unprivileged {
+        become_user(identity).map_err(|why| Refusal::new(format!("becoming uid {}", identity.uid), why))?;
+        die_with_parent()?;
+    }
+    let denied = |what| move |why: io::Error| Event::NoNamespaces(user_namespaces_denied(what, &why));
     sys::unshare(
         UnshareFlags::NEWUSER
             | UnshareFlags::NEWNS
@@ -42,8 +34,8 @@ pub fn enter(plan: &Plan) -> Result<Sources, Refusal> {
             | UnshareFlags::NEWUTS
             | UnshareFlags::NEWCGROUP,
     )
-    .map_err(|why| user_namespaces_denied("unshare", &why))?;
-    map_ids(identity).map_err(|why| user_namespaces_denied("writing the id map", &why))?;
+    .map_err(denied("unshare"))?;
+    map_ids(identity).map_err(denied("writing the id map"))?;
     // A user namespace made inside would give its maker every capability over it, and with them much of the kernel. The
     // sysctl counts those beneath this one, namespaces(7).
     fs::write("/proc/sys/user/max_user_namespaces", "0")
@@ -54,18 +46,17 @@ pub fn enter(plan: &Plan) -> Result<Sources, Refusal> {
     // Nothing mounted here may show outside, and nothing mounted outside may arrive here.
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
         .map_err(|why| Refusal::new("making the mounts private", why))?;
-    let sources = match early {
-        Some(sources) => sources,
-        None => Sources::open(plan)?,
-    };
     mount_cgroup().map_err(|why| Refusal::new("mounting cgroup2", why))?;
     sys::loopback_up().map_err(|why| Refusal::new("setting the loopback interface up", why))?;
-    rustix::system::sethostname(plan.hostname.as_bytes()).map_err(|why| Refusal::new("setting the host name", why))?;
-    Ok(sources)
+    rustix::system::sethostname(HOSTNAME.as_bytes()).map_err(|why| Refusal::new("setting the host name", why))?;
+    Ok(())
 }
 
 /// SIGKILL when the supervisor ends. The kernel clears this at every change of credentials, prctl(2).
-fn die_with_parent() -> Result<(), Refusal> {
+///
+/// # Errors
+/// The kernel's.
+pub fn die_with_parent() -> Result<(), Refusal> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|why| Refusal::new("binding the cage to its supervisor", why))
 }

@@ -1,12 +1,13 @@
 //! Linux: user, mount, PID, network, IPC, UTS and cgroup namespaces by youki's libcontainer.
 //!
-//! `smcp` (supervisor) starts `smcp cage` (one thread, the hidden subcommand), which enters the namespaces, assembles the
-//! root and lets libcontainer make the container; our init is its PID 1 and forks the server.
+//! `smcp` (supervisor) splits the cage process off while it has one thread. That one enters the namespaces, takes the plan
+//! when it is there, assembles the root and lets libcontainer make the container; our init is its PID 1 and forks the server.
 
 #![deny(unsafe_code)]
 
 mod cage;
 mod cgroup;
+mod channel;
 mod enter;
 mod guard;
 mod init;
@@ -25,7 +26,6 @@ mod sources;
 mod sys;
 mod wire;
 
-pub use cage::{Cage, How, Outcome, Prepared, prepare};
-pub use process::{Inherited, main as cage_main};
+pub use cage::{Ahead, Cage, How, Outcome, Prepared};
 pub use signals::Signals;
 pub use wire::{NotExecuted, NotExecutedKind, Refusal};

@@ -1,62 +1,87 @@
-//! `smcp cage`: the hidden, single-threaded process that builds the container and then ends.
+//! The cage process. It is split off from the supervisor before the plan of the run is known, enters its namespaces
+//! meanwhile, takes the plan, builds the container, and ends.
 
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::syscall::syscall::SyscallType;
 
+use super::channel::Channel;
 use super::init::Init;
-use super::wire::{Event, Order, Refusal, Reporter, chain};
-use super::{enter, root, sys};
+use super::sources::Sources;
+use super::sys::{self, SignalSet};
+use super::wire::{Event, Refusal, Reporter, chain};
+use super::{enter, root};
 use crate::config::{self, Scope};
+use crate::identity::{Identity, Mapping};
 
-/// The numbers of the descriptors that the supervisor hands over.
-#[derive(Clone, Copy, Debug)]
-pub struct Inherited {
-    /// A sealed memfd with the order.
-    pub order: i32,
+/// The cage process's ends of what the supervisor made.
+#[derive(Debug)]
+pub struct Ends {
+    /// Standard input, output and error of the server.
+    pub stdio: [OwnedFd; 3],
+    /// Brings the order.
+    pub channel: Channel,
     /// Write end of the event pipe.
-    pub events: i32,
+    pub events: OwnedFd,
     /// Read end of the pipe whose only writer is the supervisor.
-    pub lifeline: i32,
+    pub lifeline: OwnedFd,
 }
 
-/// Builds the cage whose order is inherited. The exit code is 0 where the container's init runs, else 125; what went
+/// Builds the cage whose order comes by the channel, for this user and in this cgroup: files that take a `0` from whoever
+/// joins. Ends with 0 where the container's init runs, else with 125; what went
 /// wrong goes to the supervisor as an event.
-pub fn main(inherited: Inherited) -> u8 {
-    let take = |fd| sys::inherited(fd);
-    let (Ok(order), Ok(events), Ok(lifeline)) =
-        (take(inherited.order), take(inherited.events), take(inherited.lifeline))
-    else {
-        eprintln!("error: `smcp cage` is started by `smcp run` alone");
-        return 125;
-    };
-    match build(order, &events, lifeline) {
-        Ok(()) => 0,
-        Err(refusal) => {
-            Reporter(&events).send(&Event::Refused(refusal));
-            125
-        }
+pub fn main(identity: &Identity, cgroup: &[PathBuf], ends: Ends) -> ! {
+    let Ends { stdio, channel, events, lifeline } = ends;
+    // What libcontainer logs would stand among the server's words.
+    let silent = tracing::subscriber::NoSubscriber::new();
+    let built = tracing::subscriber::with_default(silent, || build(identity, cgroup, stdio, channel, &events, lifeline));
+    if let Err(event) = &built {
+        Reporter(&events).send(event);
     }
+    sys::exit_now(if built.is_ok() { 0 } else { 125 })
 }
 
-fn build(order: OwnedFd, events: &OwnedFd, lifeline: OwnedFd) -> Result<(), Refusal> {
-    use std::os::fd::AsFd;
-    sys::close_all_but(&[order.as_fd(), events.as_fd(), lifeline.as_fd()])
-        .map_err(|why| Refusal::new("closing inherited descriptors", why))?;
-    let order = Order::read(order).map_err(|why| Refusal::new("reading the order", why))?;
-    // Before the cgroup namespace is entered, whose root it becomes: no path shows inside.
-    for file in &order.cgroup {
+fn build(
+    identity: &Identity,
+    cgroup: &[PathBuf],
+    stdio: [OwnedFd; 3],
+    channel: Channel,
+    events: &OwnedFd,
+    lifeline: OwnedFd,
+) -> Result<(), Event> {
+    let refused = |what: &'static str| move |why: std::io::Error| Event::Refused(Refusal::new(what, why));
+    // A terminal's ^C goes to this process too; the supervisor decides what it means.
+    SignalSet::all().block_only();
+    sys::take_stdio(stdio).map_err(refused("passing standard input and output on"))?;
+    // The caller's variables and the values of flags are nobody's in there.
+    sys::forget_arguments().map_err(refused("forgetting the caller's environment"))?;
+    sys::close_all_but(&[channel.as_fd(), events.as_fd(), lifeline.as_fd()])
+        .map_err(refused("closing inherited descriptors"))?;
+    rustix::process::chdir("/").map_err(|why| Refusal::new("leaving the caller's directory", why))?;
+    enter::die_with_parent()?;
+    // Before the user changes, who may not join any more; and before the cgroup namespace is entered, whose root it
+    // becomes: no path shows inside.
+    for file in cgroup {
         fs::write(file, "0").map_err(|why| Refusal::new(format!("joining the cgroup {}", file.display()), why))?;
     }
-    let sources = enter::enter(&order.plan)?;
+    enter::enter(identity)?;
+    let Some(order) = channel.take_order().map_err(refused("reading the order"))? else {
+        // The run was refused before it came to a cage.
+        return Ok(());
+    };
+    let sources = match identity.mapping {
+        Mapping::Unprivileged => channel.take_sources(&order.plan).map_err(refused("taking the grants"))?,
+        Mapping::Caller | Mapping::Root => Sources::open(&order.plan)?,
+    };
     let root = root::assemble(&order.plan, sources)?;
     let config = config::render(&order.plan, &root.directory, Scope::InsideCage);
-    fs::write(root.bundle.join("config.json"), config.to_string())
-        .map_err(|why| Refusal::new("writing config.json", why))?;
-    let init = Init::new(Rc::new(order), events, lifeline).map_err(|why| Refusal::new("preparing PID 1", why))?;
+    fs::write(root.bundle.join("config.json"), config.to_string()).map_err(refused("writing config.json"))?;
+    let init = Init::new(Rc::new(order), events, lifeline).map_err(refused("preparing PID 1"))?;
+    drop(channel);
     // From here to the start this process outlives its supervisor: killed in between, it would leave libcontainer's init
     // waiting for ever for a start that nobody gives. Init itself looks at the lifeline first.
     enter::outlive_parent()?;
@@ -77,5 +102,5 @@ fn build(order: OwnedFd, events: &OwnedFd, lifeline: OwnedFd) -> Result<(), Refu
         .map(|pid| pid.as_raw())
         .ok_or_else(|| Refusal::new("creating the container", "it has no init"))?;
     Reporter(events).send(&Event::Init { pid });
-    container.start().map_err(fail("starting the container"))
+    Ok(container.start().map_err(fail("starting the container"))?)
 }

@@ -32,6 +32,17 @@ pub struct Grant {
     pub directory: bool,
 }
 
+impl Grant {
+    /// The granted file or directory that this mount shows.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new(mount: OwnedFd) -> io::Result<Grant> {
+        let directory = FileType::from_raw_mode(rustix::fs::fstat(&mount)?.st_mode) == FileType::Directory;
+        Ok(Grant { mount, directory })
+    }
+}
+
 impl Sources {
     /// Opens all of them with their attributes set: read-only, noexec, owners shifted.
     ///
@@ -82,7 +93,7 @@ fn open_grant(
                 .map_err(|why| not_shifted(source, &file, why))?;
         }
     }
-    Ok(Grant { mount, directory: FileType::from_raw_mode(stat.st_mode) == FileType::Directory })
+    Grant::new(mount).map_err(fail)
 }
 
 /// A copy of the mount tree at `file`, attached nowhere, open_tree(2). Recursive: mounts beneath are part of the grant,

@@ -339,17 +339,47 @@ pub fn close_all_but(keep: &[BorrowedFd<'_>]) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes ownership of an inherited descriptor whose number came on the command line.
+/// Makes these three this process's standard input, output and error, dup2(2).
 ///
 /// # Errors
-/// `EBADF` where it is not open.
-pub fn inherited(fd: c_int) -> io::Result<OwnedFd> {
-    // SAFETY: F_GETFD has no memory conditions and tells whether the number is open.
-    if fd < 3 || unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
-        return Err(io::Error::from_raw_os_error(libc::EBADF));
+/// The kernel's.
+pub fn take_stdio(three: [OwnedFd; 3]) -> io::Result<()> {
+    // One that has the number of another's place would be overwritten before it is moved.
+    if let Some(fd) = three.iter().find(|fd| fd.as_raw_fd() < 3) {
+        return Err(io::Error::other(format!("descriptor {} is in the way", fd.as_raw_fd())));
     }
-    // SAFETY: the cage process was started with exactly these numbers and takes each once, before anything else.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    for (number, fd) in three.iter().enumerate() {
+        // SAFETY: nothing of this process owns the three numbers but the standard library's handles, which name whatever
+        // is open there.
+        if unsafe { libc::dup2(fd.as_raw_fd(), number as c_int) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Wipes the arguments and the environment that this process was started with, which `/proc/PID/cmdline` shows to everybody
+/// and `/proc/PID/environ` to the same user. `std::env` has empty values from then on.
+///
+/// # Errors
+/// Where `/proc/self/stat` does not say where they are.
+pub fn forget_arguments() -> io::Result<()> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace().collect();
+    // Fields 48 to 51 of proc_pid_stat(5); what follows the name starts with field 3.
+    let address = |field: usize| fields.get(field - 3).and_then(|text| text.parse::<usize>().ok());
+    for (start, end) in [(48, 49), (50, 51)] {
+        let (Some(start), Some(end)) = (address(start), address(end)) else {
+            return Err(io::Error::other("/proc/self/stat is cut off"));
+        };
+        if start == 0 || end < start {
+            return Err(io::Error::other("/proc/self/stat hides where they are"));
+        }
+        // SAFETY: the kernel put the strings there on this process's own stack, above every frame, and they stay mapped
+        // and writable. This process has one thread, and nobody holds a reference into them: the standard library copies.
+        unsafe { ptr::write_bytes(start as *mut u8, 0, end - start) };
+    }
+    Ok(())
 }
 
 /// Ends the caller's hold on standard input, output and error: PID 1 must not keep the server's pipes open.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use serde::{Deserialize, Serialize};
@@ -19,8 +18,6 @@ pub struct Order {
     pub plan: Plan,
     /// The server's environment with its values.
     pub env: Vec<(String, String)>,
-    /// The files of the cage's cgroup that take a `0` from whoever joins.
-    pub cgroup: Vec<PathBuf>,
     /// The supervisor's namespaces, to compare with: inode numbers by the names of `/proc/self/ns`.
     pub outside: BTreeMap<String, u64>,
 }
@@ -71,6 +68,8 @@ pub enum Event {
     },
     /// The cage could not be built.
     Refused(Refusal),
+    /// User namespaces cannot be had here.
+    NoNamespaces(Refusal),
     /// The server's program could not be executed.
     NotExecuted(NotExecuted),
     /// The server ended.
@@ -80,6 +79,12 @@ pub enum Event {
         /// The signal that ended it.
         signal: Option<i32>,
     },
+}
+
+impl From<Refusal> for Event {
+    fn from(refusal: Refusal) -> Event {
+        Event::Refused(refusal)
+    }
 }
 
 /// A cage that cannot be had on this machine, exit code 125.

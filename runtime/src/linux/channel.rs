@@ -1,0 +1,109 @@
+//! The socket by which the cage process is told its order, and by which root passes on what only root may open.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+use super::sources::{Grant, Sources};
+use super::wire::Order;
+use crate::plan::{Plan, What};
+
+/// As many descriptors as one message takes, unix(7).
+const MOST: usize = 253;
+
+/// One end of it.
+#[derive(Debug)]
+pub struct Channel(OwnedFd);
+
+impl Channel {
+    /// The supervisor's end and the cage process's.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn pair() -> io::Result<(Channel, Channel)> {
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok((Channel(ours), Channel(theirs)))
+    }
+
+    /// Gives the order.
+    ///
+    /// # Errors
+    /// The kernel's: `EPIPE` where the cage process is gone.
+    pub fn give_order(&self, order: &Order) -> io::Result<()> {
+        self.send(&[order.seal()?.as_fd()])
+    }
+
+    /// Gives what the plan's mounts are made of.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn give_sources(&self, sources: &Sources) -> io::Result<()> {
+        let all: Vec<_> = [sources.tree.as_fd()].into_iter().chain(sources.grants.iter().map(|g| g.mount.as_fd())).collect();
+        all.chunks(MOST).try_for_each(|some| self.send(some))
+    }
+
+    /// The order, `None` where the supervisor ended or gave the run up.
+    ///
+    /// # Errors
+    /// The kernel's, and where something else came.
+    pub fn take_order(&self) -> io::Result<Option<Order>> {
+        match self.receive()?.pop() {
+            Some(order) => Order::read(order).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// What the plan's mounts are made of.
+    ///
+    /// # Errors
+    /// The kernel's, and where the supervisor ended before it gave all of them.
+    pub fn take_sources(&self, plan: &Plan) -> io::Result<Sources> {
+        let wanted = 1 + plan.mounts.iter().filter(|mount| matches!(mount.what, What::Granted { .. })).count();
+        let mut all = Vec::new();
+        while all.len() < wanted {
+            let some = self.receive()?;
+            if some.is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            all.extend(some);
+        }
+        let mut all = all.into_iter();
+        let tree = all.next().ok_or(io::ErrorKind::UnexpectedEof)?;
+        let grants = all.map(Grant::new).collect::<io::Result<_>>()?;
+        Ok(Sources { tree, grants })
+    }
+
+    fn send(&self, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = vec![MaybeUninit::uninit(); SendAncillaryMessage::ScmRights(descriptors).size()];
+        let mut message = SendAncillaryBuffer::new(&mut space);
+        message.push(SendAncillaryMessage::ScmRights(descriptors));
+        sendmsg(&self.0, &[IoSlice::new(b"d")], &mut message, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// The descriptors of the next message; none where the other end is closed.
+    fn receive(&self) -> io::Result<Vec<OwnedFd>> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+        let mut message = RecvAncillaryBuffer::new(&mut space);
+        let mut byte = [0_u8];
+        rustix::io::retry_on_intr(|| {
+            recvmsg(&self.0, &mut [IoSliceMut::new(&mut byte)], &mut message, RecvFlags::CMSG_CLOEXEC)
+        })?;
+        let descriptors = message.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        });
+        Ok(descriptors.flatten().collect())
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
