@@ -16,7 +16,7 @@ use serde::Serialize;
 pub use flags::{EnvFlag, FlagError, MountFlag, SubprocessFlag, parse_env_file};
 
 use crate::limits::{LimitRequest, Limits};
-use crate::package::Package;
+use crate::package::{Package, PackageOrigin};
 use crate::permissions::{Access, Origin};
 use crate::secret::Secret;
 
@@ -40,6 +40,7 @@ pub fn judge(package: &Package, request: &Request, max: &Limits, caller: &Caller
     }
     Ok(Grant {
         command,
+        own_words: (package.origin == PackageOrigin::Smcp).then_some(package.manifest.entrypoint.args.len()),
         workdir,
         mounts: files.finish(),
         env,
@@ -87,6 +88,8 @@ pub struct CallerEnv {
 pub struct Grant {
     /// Program and arguments.
     pub command: Vec<String>,
+    /// How many words of the command are the package's own; `None` for an image that smcp did not build.
+    pub own_words: Option<usize>,
     /// Where the server starts.
     pub workdir: Workdir,
     /// Sorted by target, so that a parent stands before what is below it.
@@ -108,6 +111,7 @@ impl Grant {
     pub fn nothing() -> Grant {
         Grant {
             command: Vec::new(),
+            own_words: Some(0),
             workdir: Workdir::Home,
             mounts: Vec::new(),
             env: Vec::new(),

@@ -19,4 +19,4 @@ pub use interpreter::{HostInterpreter, NoInterpreter};
 #[cfg(target_os = "linux")]
 pub use linux::*;
 pub use plan::{Exec, HOSTNAME, Limit, Mount, Plan, Programs, Rlimits, Variable, Watched, What};
-pub use report::{Layer, Report, Status};
+pub use report::{Layer, Report, Status, Tier};

@@ -15,6 +15,11 @@ use crate::interpreter::HostInterpreter;
 pub struct Plan {
     /// Program and arguments. A program without `/` is looked up in `PATH` inside.
     pub command: Vec<String>,
+    /// How many words of the command are the package's own, whose paths are the package's; `None` for an image that smcp did
+    /// not build.
+    pub own_words: Option<usize>,
+    /// The interpreter of the host, where the package brings none.
+    pub interpreter: Option<PathBuf>,
     /// Where the server starts, absolute, inside.
     pub workdir: PathBuf,
     /// The server's environment. Values never leave by `Serialize`: the cage gets them beside the plan.
@@ -206,6 +211,8 @@ impl Plan {
         };
         Plan {
             command: command(grant, host),
+            own_words: grant.own_words,
+            interpreter: host.map(|host| host.program.clone()),
             workdir: grant.workdir.path(&identity.home).to_owned(),
             env: grant.env.iter().map(|(name, value)| Variable { name: name.clone(), value: value.clone() }).collect(),
             tree,
@@ -223,7 +230,7 @@ impl Plan {
     /// directories to try the mounts of a package and of a grant with.
     pub fn probe(identity: Identity, tree: &Path, grant: &Path) -> Plan {
         let nothing = Grant {
-            mounts: vec![bundle::Mount { source: grant.into(), target: "/smcp-grant".into(), access: Access::Rw }],
+            mounts: vec![bundle::Mount { source: grant.into(), target: grant.into(), access: Access::Rw }],
             ..Grant::nothing()
         };
         Plan::new(&nothing, tree.into(), identity, None)

@@ -21,9 +21,66 @@ impl Report {
         self.0.get(&layer)
     }
 
+    /// How strong the cage is as a whole. What of a layer is `partial` counts, since it names what is missing.
+    pub fn tier(&self) -> Tier {
+        let full = |layer| self.status(layer) == Some(&Status::Full);
+        let namespaces = Layer::OF_NAMESPACES.into_iter().all(full);
+        let landlock = matches!(self.status(Layer::Landlock), Some(Status::Full | Status::Partial(_)));
+        match (namespaces, landlock, full(Layer::Cgroup)) {
+            (true, true, true) => Tier::Three,
+            (true, true, false) => Tier::Two,
+            (true, false, _) | (false, true, _) => Tier::One,
+            (false, false, _) => Tier::Zero,
+        }
+    }
+
+    /// The layers that keep the cage from the next tier, with what is the matter.
+    pub fn missing(&self) -> impl Iterator<Item = (Layer, &Status)> {
+        let tier = self.tier();
+        self.iter().filter(move |(layer, status)| match layer {
+            Layer::Cgroup => tier == Tier::Two && **status != Status::Full,
+            Layer::Landlock => matches!(status, Status::Absent(_)),
+            _ => Layer::OF_NAMESPACES.contains(layer) && **status != Status::Full,
+        })
+    }
+
     /// All layers in a fixed order.
     pub fn iter(&self) -> impl Iterator<Item = (Layer, &Status)> {
         self.0.iter().map(|(layer, status)| (*layer, status))
+    }
+}
+
+/// How strong a cage is, from its layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(into = "u8")]
+pub enum Tier {
+    /// Nothing keeps the host's files apart: nothing runs.
+    Zero,
+    /// Files are kept apart by one of the two: Landlock, or namespaces.
+    One,
+    /// By both. Guard and rlimits stand in for the cgroup.
+    Two,
+    /// By both, and a cgroup holds memory, processes and CPU.
+    Three,
+}
+
+impl From<Tier> for u8 {
+    fn from(tier: Tier) -> u8 {
+        tier as u8
+    }
+}
+
+impl TryFrom<u32> for Tier {
+    type Error = ();
+
+    fn try_from(number: u32) -> Result<Tier, ()> {
+        [Tier::Zero, Tier::One, Tier::Two, Tier::Three].get(number as usize).copied().ok_or(())
+    }
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", u8::from(*self))
     }
 }
 
@@ -66,6 +123,23 @@ pub enum Layer {
 }
 
 impl Layer {
+    /// What keeps the host's files, processes and network out of sight.
+    const OF_NAMESPACES: [Layer; 8] = [
+        Layer::UserNamespace,
+        Layer::MountNamespace,
+        Layer::PidNamespace,
+        Layer::NetworkNamespace,
+        Layer::IpcNamespace,
+        Layer::UtsNamespace,
+        Layer::CgroupNamespace,
+        Layer::ReadOnlyRoot,
+    ];
+
+    /// Whether the layer is one of those that the namespaces make together.
+    pub fn makes_a_tier(self) -> bool {
+        Layer::OF_NAMESPACES.contains(&self)
+    }
+
     /// Every layer, in the order of [`Report::iter`].
     pub const ALL: [Layer; 16] = [
         Layer::UserNamespace,
@@ -157,6 +231,35 @@ impl<'de> Deserialize<'de> for Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tier_is_what_its_layers_come_to() {
+        let no = || Status::Absent("not here".into());
+        let report = |namespaces: bool, landlock: Status, cgroup: Status| {
+            let mut report = Report::default();
+            Layer::OF_NAMESPACES.into_iter().for_each(|layer| report.set(layer, Status::Full));
+            if !namespaces {
+                report.set(Layer::PidNamespace, no());
+            }
+            report.set(Layer::Landlock, landlock);
+            report.set(Layer::Cgroup, cgroup);
+            report
+        };
+        let old = || Status::Partial("ABI 1".into());
+        let table = [
+            (report(true, Status::Full, Status::Full), Tier::Three, 0),
+            (report(true, old(), Status::Full), Tier::Three, 0),
+            (report(true, Status::Full, no()), Tier::Two, 1),
+            (report(true, Status::Full, Status::Partial("without cpu".into())), Tier::Two, 1),
+            (report(true, no(), Status::Full), Tier::One, 1),
+            (report(false, old(), no()), Tier::One, 1),
+            (report(false, no(), Status::Full), Tier::Zero, 2),
+            (Report::default(), Tier::Zero, 0),
+        ];
+        for (report, tier, missing) in table {
+            assert_eq!((report.tier(), report.missing().count()), (tier, missing), "{report:?}");
+        }
+    }
 
     #[test]
     fn words_are_the_same_both_ways() {

@@ -67,6 +67,9 @@ pub enum Command {
     },
     /// Show what this machine enforces, layer by layer, as tried just now
     Doctor {
+        /// Show what would bring more: settings, profiles
+        #[arg(long)]
+        fix: bool,
         /// As JSON
         #[arg(long)]
         json: bool,
@@ -127,6 +130,9 @@ pub struct Run {
     /// Grant a directory read-write and start the server there
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
+    /// The least tier of the cage that is acceptable: 1, 2 or 3 (`smcp doctor` shows this machine's)
+    #[arg(long, value_name = "N")]
+    pub tier: Option<u32>,
     /// As root: who the server is, in place of an unprivileged uid of its own
     #[arg(long, value_name = "UID|root")]
     pub user: Option<String>,

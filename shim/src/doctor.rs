@@ -4,7 +4,7 @@ use std::path::Path;
 
 use distribution::Store;
 use runtime::journal::{self, Journal};
-use runtime::{Ahead, Caller, Identity, Layer, Plan, Signals, UserFlag};
+use runtime::{Advice, Ahead, Caller, Identity, Layer, Plan, Report, Signals, Tier, UserFlag, advice};
 use serde_json::json;
 
 use crate::exit::{self, Failure};
@@ -15,7 +15,7 @@ use crate::show::{self, outln};
 ///
 /// # Errors
 /// Where this machine cannot build the cage, write the audit log or open the store: as a run would fail.
-pub fn doctor(as_json: bool, settings: &Settings) -> Result<(), Failure> {
+pub fn doctor(fix: bool, as_json: bool, settings: &Settings) -> Result<(), Failure> {
     let journal = Journal::open(&settings.audit_log, &settings.state)?;
     let store = Store::open(&settings.cache)?;
     let caller = Caller::of_this_process();
@@ -26,10 +26,11 @@ pub fn doctor(as_json: bool, settings: &Settings) -> Result<(), Failure> {
     let scratch = Scratch::new(store.root())?;
     let plan = Plan::probe(identity, &scratch.tree, &scratch.grant);
     let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
-    let cage = ahead.prepare(&plan, &signals)?;
+    let cage = ahead.prepare(&plan, &settings.private(), Tier::One, &signals)?;
     let report = cage.report();
     if as_json {
         show::print_json(&json!({
+            "tier": report.tier(),
             "layers": report,
             "cgroup": cage.cgroup(),
             "user": {"caller": caller.uid, "server": uid},
@@ -38,6 +39,11 @@ pub fn doctor(as_json: bool, settings: &Settings) -> Result<(), Failure> {
         }));
         return Ok(());
     }
+    if fix {
+        show_advice(report);
+        return Ok(());
+    }
+    outln!("{:18} {} of 3", "tier", report.tier());
     for layer in Layer::ALL {
         match report.status(layer) {
             Some(status) => outln!("{layer:18} {status}"),
@@ -49,6 +55,19 @@ pub fn doctor(as_json: bool, settings: &Settings) -> Result<(), Failure> {
     outln!("{:18} {} can be written", "audit log", journal.path().display());
     outln!("{:18} {} can be used", "store", store.root().display());
     Ok(())
+}
+
+/// What would bring more, as lines that a person may type.
+fn show_advice(report: &Report) {
+    let program = std::env::current_exe().unwrap_or_else(|_| "/usr/bin/smcp".into());
+    let all = advice(report, &program);
+    if all.is_empty() {
+        outln!("# tier {} of 3, and every layer of it is whole: nothing to do", report.tier());
+    }
+    for Advice { matter, steps } in all {
+        outln!("# {matter}");
+        steps.iter().for_each(|step| outln!("{step}"));
+    }
 }
 
 /// A directory for a package's tree and one for a grant, so that their mounts are tried too.

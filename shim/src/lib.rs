@@ -57,7 +57,7 @@ fn dispatch(command: &Command, settings: Result<Settings, Failure>) -> u8 {
         Command::Build(typed) => store::build(typed, &settings),
         Command::Info { reference, json } => info::info(reference, *json, &settings),
         Command::Cache { command } => store::cache(command, &settings),
-        Command::Doctor { json } => doctor::doctor(*json, &settings),
+        Command::Doctor { fix, json } => doctor::doctor(*fix, *json, &settings),
     });
     match done {
         Ok(()) => exit::OK,

@@ -57,6 +57,7 @@ impl Record {
 
     /// What the cage enforces, as measured, and by which kind of cgroup.
     pub fn enforced(&mut self, report: &Report, cgroup: &str) {
+        self.set("tier", json!(report.tier()));
         self.set("layers", json!(report));
         self.set("cgroup", json!(cgroup));
     }

@@ -167,7 +167,7 @@ pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration) -> std::io::Re
             if !running {
                 break;
             }
-            ladder.climb(&cage, &mut input);
+            ladder.climb(&mut cage, &mut input);
         }
     }
     let (asked, step) = (ladder.asked, ladder.step);
@@ -196,7 +196,7 @@ impl Ladder {
         }
     }
 
-    fn climb(&mut self, cage: &Cage, input: &mut Flow<'_>) {
+    fn climb(&mut self, cage: &mut Cage, input: &mut Flow<'_>) {
         match self.step {
             None => {
                 self.asked = Some(Asked::Timeout);

@@ -7,7 +7,7 @@ use bundle::{Access, parse_count, parse_duration, parse_env_file, parse_millicor
 use bundle::{CallerEnv, LimitRequest, MountFlag, Package, Request, SubprocessFlag, UnitError, judge};
 use distribution::{Freshness, Mode, Network, Pending, Reference, Store, configure, fetch, resolve};
 use runtime::journal::{self, Ending, Journal};
-use runtime::{Ahead, Caller, HostInterpreter, Identity, Layer, Plan, Report, Signals, Status, UserFlag};
+use runtime::{Ahead, Caller, HostInterpreter, Identity, Layer, Plan, Report, Signals, Status, Tier, UserFlag};
 use ulid::Ulid;
 
 use crate::cli;
@@ -109,9 +109,10 @@ fn story(
         return Ok(Ending { cause: "dry-run", ..Ending::default() });
     };
     let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
-    let cage = ahead.prepare(&plan, &signals)?;
+    let least = least_tier(typed, settings)?;
+    let cage = ahead.prepare(&plan, &settings.private(), least, &signals)?;
     record.enforced(cage.report(), cage.cgroup());
-    require(cage.report())?;
+    require(cage.report(), least)?;
     let ticket = record.begin(journal, run)?;
     let cage = cage.start(&ticket)?;
     let passed = relay::pass(cage, &signals, plan.limits.timeout())
@@ -131,21 +132,45 @@ fn host_interpreter(package: &Package) -> Result<Option<HostInterpreter>, Failur
 /// Where interpreters are looked for when the caller has no PATH, as clients on a desktop do.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// A layer that this version has must be whole: which ones may be missing is the policy's word, and there is none yet.
-/// Where no cgroup can be had, resource limits and guard stand in for it.
-fn require(report: &Report) -> Result<(), Failure> {
-    let missing = Layer::ALL.into_iter().find_map(|layer| match (layer, report.status(layer)) {
-        (Layer::Cgroup, _) | (_, Some(Status::Full)) => None,
-        // An older kernel has fewer rights to restrict; those that it has are in force.
-        (Layer::Landlock, Some(Status::Partial(_))) => None,
-        (_, Some(status)) => Some(format!("{layer} is {status}")),
-        (_, None) => Some(format!("{layer} was not measured")),
-    });
-    match missing {
-        None => Ok(()),
-        Some(what) => Err(Failure::new(exit::CAGE, format!("the cage is not whole: {what}"))
-            .hint("`smcp doctor` shows what this machine enforces")),
+/// The least tier that is acceptable: a flag makes the configuration's stricter, never weaker.
+fn least_tier(typed: &cli::Run, settings: &Settings) -> Result<Tier, Failure> {
+    match typed.tier.map(Tier::try_from) {
+        None => Ok(settings.least_tier),
+        Some(Ok(tier)) if tier > Tier::Zero => Ok(tier.max(settings.least_tier)),
+        Some(_) => Err(Failure::new(exit::USAGE, "--tier: there are tiers 1, 2 and 3")),
     }
+}
+
+/// Judges what was measured: the tier that it comes to, and the layers that every tier has. A run of tier 1 is told.
+pub fn require(report: &Report, least: Tier) -> Result<(), Failure> {
+    let hint = "`smcp doctor` shows what this machine enforces, `smcp doctor --fix` how to get more";
+    let lost = Layer::ALL.into_iter().find_map(|layer| match (layer, report.status(layer)) {
+        (_, Some(Status::Full)) => None,
+        (_, None) => Some(format!("{layer} was not measured")),
+        // They make the tier.
+        (Layer::Cgroup | Layer::Landlock, _) => None,
+        (layer, _) if layer.makes_a_tier() => None,
+        // Where namespaces are missing the guard counts; a filter around this one answers in its place.
+        (Layer::ResourceLimits | Layer::Seccomp, Some(Status::Partial(_))) => None,
+        (_, Some(status)) => Some(format!("{layer} is {status}")),
+    });
+    if let Some(lost) = lost {
+        return Err(Failure::new(exit::CAGE, format!("the cage is not whole: {lost}")).hint(hint));
+    }
+    let tier = report.tier();
+    let missing = || {
+        let first = report.missing().next();
+        first.map_or_else(String::new, |(layer, status)| format!(": {layer} is {status}"))
+    };
+    if tier < least || tier == Tier::Zero {
+        let what =
+            format!("the cage is of tier {tier}, and {} is the least acceptable{}", least.max(Tier::One), missing());
+        return Err(Failure::new(exit::CAGE, what).hint(hint));
+    }
+    if tier == Tier::One {
+        show::warn(&format!("the cage is of tier 1 of 3{}", missing()));
+    }
+    Ok(())
 }
 
 /// What was typed, as what it means.

@@ -2,11 +2,13 @@
 //!
 //! What is written there and not in force yet stops the run: a policy that is read and ignored is worse than none.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bundle::{Limits, parse_count, parse_duration, parse_millicores, parse_size};
+use runtime::Tier;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -33,6 +35,8 @@ pub struct Settings {
     pub max: Limits,
     /// How long a tag that was looked up is good.
     pub refresh: Duration,
+    /// The least tier of a cage that is acceptable, `policy.min_tier`.
+    pub least_tier: Tier,
     /// `error`, `warn`, `info`, `debug`, `trace`, or a filter of the tracing crate.
     pub log_level: String,
 }
@@ -56,6 +60,7 @@ impl Settings {
             home: own,
             max: Limits::default(),
             refresh: Duration::from_secs(24 * 3600),
+            least_tier: Tier::One,
             log_level: "warn".into(),
         }
     }
@@ -95,7 +100,7 @@ impl Settings {
         }
         let file: File = serde_saphyr::from_str(&text).map_err(|why| fail(&why))?;
         if let Some(key) = file.not_enforced() {
-            return Err(not_enforced(path, key));
+            return Err(not_enforced(path, &key));
         }
         if file.audit_enabled == Some(false) {
             return Err(fail(&"audit_enabled: false: every run is recorded, and nothing can switch that off"));
@@ -146,9 +151,20 @@ impl Settings {
             "max_cpu" => self.max.cpu = parse_millicores(value).map_err(unit)?,
             "max_pids" => self.max.pids = parse_count(value).map_err(unit)?,
             "max_fds" => self.max.fds = parse_count(value).map_err(unit)?,
+            "policy_min_tier" => {
+                let tier = value.parse::<u32>().ok().and_then(|number| Tier::try_from(number).ok());
+                let tier = tier.filter(|tier| *tier > Tier::Zero);
+                // Policies only tighten.
+                self.least_tier = self.least_tier.max(tier.ok_or_else(|| format!("{value:?} is none of 1, 2, 3"))?);
+            }
             _ => unreachable!("{key} is not in KEYS"),
         }
         Ok(())
+    }
+
+    /// Where cages without namespaces have their private directories.
+    pub fn private(&self) -> PathBuf {
+        self.cache.join("private")
     }
 
     /// What belongs to smcp and can never be granted.
@@ -161,7 +177,7 @@ impl Settings {
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Keys with a value, as `set` takes them.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "registry_url",
     "cache_dir",
     "audit_log_file",
@@ -173,6 +189,7 @@ const KEYS: [&str; 11] = [
     "max_cpu",
     "max_pids",
     "max_fds",
+    "policy_min_tier",
 ];
 
 /// Beginnings of variables that can only be meant for smcp: a misspelt one must not be ignored.
@@ -193,14 +210,22 @@ struct File {
     max_pids: Option<Scalar>,
     max_fds: Option<Scalar>,
     audit_enabled: Option<bool>,
-    policy: Option<IgnoredAny>,
+    policy: Option<Policy>,
     registries: Option<IgnoredAny>,
     proxy: Option<IgnoredAny>,
     relay: Option<IgnoredAny>,
 }
 
-/// A number or a text: `1000` and `"1000"` mean the same.
+/// What of the policy this version enforces.
 #[derive(Deserialize)]
+struct Policy {
+    min_tier: Option<Scalar>,
+    #[serde(flatten)]
+    more: BTreeMap<String, IgnoredAny>,
+}
+
+/// A number or a text: `1000` and `"1000"` mean the same.
+#[derive(Clone, Deserialize)]
 #[serde(untagged)]
 enum Scalar {
     Number(u64),
@@ -208,10 +233,13 @@ enum Scalar {
 }
 
 impl File {
-    fn not_enforced(&self) -> Option<&'static str> {
-        [("policy", &self.policy), ("registries", &self.registries), ("proxy", &self.proxy), ("relay", &self.relay)]
+    fn not_enforced(&self) -> Option<String> {
+        if let Some(key) = self.policy.iter().flat_map(|policy| policy.more.keys()).next() {
+            return Some(format!("policy.{key}"));
+        }
+        [("registries", &self.registries), ("proxy", &self.proxy), ("relay", &self.relay)]
             .into_iter()
-            .find_map(|(key, value)| value.is_some().then_some(key))
+            .find_map(|(key, value)| value.is_some().then(|| key.to_owned()))
     }
 
     fn values(&self) -> Vec<(&'static str, String)> {
@@ -234,6 +262,7 @@ impl File {
             ("max_cpu", scalar(&self.max_cpu)),
             ("max_pids", scalar(&self.max_pids)),
             ("max_fds", scalar(&self.max_fds)),
+            ("policy_min_tier", scalar(&self.policy.as_ref().and_then(|policy| policy.min_tier.clone()))),
         ]
         .into_iter()
         .filter_map(|(key, value)| Some((key, value?)))
@@ -302,7 +331,8 @@ mod tests {
             ("max_memory: 512MB", "max_memory"),
             ("max_memroy: 1G", "max_memroy"),
             ("audit_enabled: false", "audit_enabled"),
-            ("policy:\n  min_tier: 1", "policy is not enforced"),
+            ("policy:\n  min_tier: 1\n  min_cert_level: 1", "policy.min_cert_level is not enforced"),
+            ("policy:\n  min_tier: 4", "policy_min_tier"),
             ("a: [", "config.yaml"),
             ("cache_dir: relative", "cache_dir"),
         ];

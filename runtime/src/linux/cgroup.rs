@@ -127,8 +127,7 @@ impl Cgroup {
         for line in own.lines() {
             let mut parts = line.splitn(3, ':').skip(1);
             let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
-            let ours: Vec<_> =
-                V1.into_iter().filter(|of| controllers.split(',').any(|name| name == of.name)).collect();
+            let ours: Vec<_> = V1.into_iter().filter(|of| controllers.split(',').any(|name| name == of.name)).collect();
             let Some(first) = ours.first() else { continue };
             let parent = Path::new(MOUNT).join(first.name).join(path.trim_start_matches('/'));
             match self.make_group(&parent, ours) {

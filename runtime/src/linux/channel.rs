@@ -43,7 +43,8 @@ impl Channel {
     /// # Errors
     /// The kernel's.
     pub fn give_sources(&self, sources: &Sources) -> io::Result<()> {
-        let all: Vec<_> = [sources.tree.as_fd()].into_iter().chain(sources.grants.iter().map(|g| g.mount.as_fd())).collect();
+        let all: Vec<_> =
+            [sources.tree.as_fd()].into_iter().chain(sources.grants.iter().map(|g| g.mount.as_fd())).collect();
         all.chunks(MOST).try_for_each(|some| self.send(some))
     }
 

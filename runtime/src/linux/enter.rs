@@ -10,6 +10,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::process::{DumpableBehavior, Gid, Pid, Signal, Uid};
 use rustix::thread::UnshareFlags;
 
+use super::advice;
 use super::sys::{self, Fork};
 use super::wire::{Event, Refusal};
 use crate::identity::{Identity, Mapping};
@@ -70,7 +71,11 @@ pub fn outlive_parent() -> Result<(), Refusal> {
         .map_err(|why| Refusal::new("letting the cage process go on alone", why))
 }
 
-fn become_user(identity: &Identity) -> io::Result<()> {
+/// Takes the run's uid and gid for good, and no other group.
+///
+/// # Errors
+/// The kernel's.
+pub fn become_user(identity: &Identity) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
     rustix::thread::set_thread_groups(&[])?;
     rustix::thread::set_thread_res_gid(gid, gid, gid)?;
@@ -103,18 +108,30 @@ fn mount_cgroup() -> io::Result<()> {
     }
 }
 
-fn user_namespaces_denied(what: &str, why: &io::Error) -> Refusal {
-    let refusal = Refusal::new(format!("user namespaces ({what})"), why);
-    let setting = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
-    if setting("/proc/sys/user/max_user_namespaces").as_deref() == Some("0") {
-        refusal.hint("allow them: sysctl user.max_user_namespaces=15000")
-    } else if setting("/proc/sys/kernel/unprivileged_userns_clone").as_deref() == Some("0") {
-        refusal.hint("allow them: sysctl kernel.unprivileged_userns_clone=1")
-    } else if setting("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").as_deref() == Some("1") {
-        refusal.hint("AppArmor restricts them here: give smcp a profile with the rule `userns,`, or set sysctl kernel.apparmor_restrict_unprivileged_userns=0")
-    } else {
-        refusal.hint("smcp needs unprivileged user namespaces; `smcp doctor` tells what this machine allows")
+/// What a container's creation failed of, where its `/proc` may be the reason: the kernel lets no new one be mounted where
+/// parts of the old one are hidden, as containers have it.
+pub fn or_masked(refusal: Refusal) -> Event {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    // Fields of proc_pid_mountinfo(5): the fifth is the mount point. binfmt_misc hides nothing.
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    match points.into_iter().find(|point| point.starts_with("/proc/") && *point != "/proc/sys/fs/binfmt_misc") {
+        None => Event::Refused(refusal),
+        Some(point) => Event::NoNamespaces(
+            Refusal::new("mounting a /proc of its own", format!("{point} is hidden here ({})", refusal.why))
+                .hint("run the container with an unmasked /proc (docker: --security-opt systempaths=unconfined)"),
+        ),
     }
+}
+
+fn user_namespaces_denied(what: &str, why: &io::Error) -> Refusal {
+    // ENOSPC, whose usual words would lead astray.
+    let full = why.raw_os_error() == Some(libc::ENOSPC);
+    let why = if full { "no more of them are allowed (ENOSPC)".into() } else { why.to_string() };
+    let refusal = Refusal::new(format!("user namespaces ({what})"), why);
+    refusal.hint(match advice::denied_by() {
+        Some(allowed) => format!("allow them: sysctl {allowed}; `smcp doctor --fix` shows how to keep it"),
+        None => "no setting of the kernel denies them: a container's filter or a profile does; `smcp doctor --fix` shows more".into(),
+    })
 }
 
 /// A user namespace that maps one owner on disk to the server's ids, for an idmapped mount. Needs root.

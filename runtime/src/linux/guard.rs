@@ -143,6 +143,12 @@ impl Guard {
     }
 }
 
+/// Every process below this one, as far as it can be seen.
+pub fn descendants(of: Pid) -> Vec<Pid> {
+    let tree = Tree::read(of).unwrap_or_default();
+    tree.processes.iter().skip(1).filter_map(|process| Pid::from_raw(process.pid)).collect()
+}
+
 /// CPU time of a tree over all looks, from below: a parent that ignores SIGCHLD makes its children's time count nowhere
 /// in the kernel, so that of each process seen is kept here too.
 #[derive(Debug, Default)]

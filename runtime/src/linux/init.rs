@@ -70,7 +70,8 @@ impl Executor for Init {
         match signals.and_then(|signals| Ok((self.run()?, signals))) {
             Ok((server, signals)) => {
                 sys::close_stdio();
-                keep(server, &signals, &self.lifeline, &events)
+                // The kernel kills everything else in the PID namespace when this process ends.
+                keep(server, &signals, &self.lifeline, &events, &|| {})
             }
             Err(refusal) => {
                 events.send(&Event::Refused(refusal));
@@ -80,18 +81,25 @@ impl Executor for Init {
     }
 }
 
-/// Lives as long as the server and the supervisor do. The kernel kills everything else in the PID namespace when this ends.
-fn keep(server: Pid, signals: &SignalDescriptor, lifeline: &OwnedFd, events: &Reporter<impl AsFd>) -> ! {
+/// Lives as long as the server and the supervisor do; `last` is done before it ends.
+pub fn keep(
+    server: Pid,
+    signals: &SignalDescriptor,
+    lifeline: &OwnedFd,
+    events: &Reporter<impl AsFd>,
+    last: &dyn Fn(),
+) -> ! {
     loop {
         let mut fds = [PollFd::new(signals, PollFlags::IN), PollFd::new(lifeline, PollFlags::empty())];
         let polled = poll(&mut fds, None);
         // A PID 1 that cannot wait any more must not go on without hearing that its supervisor is gone.
         if !matches!(polled, Ok(_) | Err(Errno::INTR)) || !fds[1].revents().is_empty() {
+            last();
             sys::exit_now(ORPHANED);
         }
         while let Some(signal) = signals.next() {
             if signal == Signal::CHILD.as_raw() {
-                reap(server, events);
+                reap(server, events, last);
             } else {
                 sys::kill(server, signal);
             }
@@ -99,7 +107,7 @@ fn keep(server: Pid, signals: &SignalDescriptor, lifeline: &OwnedFd, events: &Re
     }
 }
 
-fn reap(server: Pid, events: &Reporter<impl AsFd>) {
+fn reap(server: Pid, events: &Reporter<impl AsFd>, last: &dyn Fn()) {
     while let Ok(Waited::Ended(ended)) = sys::wait(Children::Any, false) {
         if ended.pid == server {
             let (code, signal, exit) = match ended.how {
@@ -107,6 +115,7 @@ fn reap(server: Pid, events: &Reporter<impl AsFd>) {
                 How::Signal(signal) => (None, Some(signal), 128 + signal),
             };
             events.send(&Event::Ended { code, signal });
+            last();
             sys::exit_now(exit);
         }
     }

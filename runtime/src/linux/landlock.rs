@@ -4,17 +4,21 @@
 //! can be written where the plan says so. Nothing in `/proc` can be written, and nothing of the host that a descriptor
 //! or `/proc/self/exe` still leads to can be opened. Executed is what the plan's programs need, see `programs.rs`.
 
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr, RulesetCreated,
-    RulesetCreatedAttr, RulesetError, Scope,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::Pid;
 
+use super::bare::Bare;
 use super::programs;
 use super::sys;
 use super::wire::{Order, chain};
@@ -22,35 +26,41 @@ use crate::plan::{Programs, What};
 use crate::report::Status;
 use bundle::Access;
 
-/// Confines this process and what it starts. `entry` is the server's program where it was found.
-pub fn confine(order: &Order, entry: Option<&Path>) -> Status {
-    let before = Canaries::sing();
-    let (abi, rules) = match newest(create) {
+/// Confines this process and what it starts. `entry` is the server's program where it was found. Gives the ABI that is in
+/// force, where one is.
+pub fn confine(order: &Order, entry: Option<&Path>) -> (Status, Option<ABI>) {
+    let bare = order.bare.as_ref();
+    let canaries = bare.map_or(Canary::OF_A_ROOT, |bare| Canary::OfTheHost { file: &bare.canary });
+    let before = canaries.sing();
+    let least = if bare.is_some() { Bare::LEAST_ABI } else { ABI::V1 };
+    let (abi, rules) = match newest(least, |abi| create(abi, bare.is_some())) {
         Ok(created) => created,
-        Err(why) => return Status::Absent(why),
+        Err(why) => return (Status::Absent(why), None),
     };
-    let rules = rights(order, entry).into_iter().try_fold(rules, |rules, right| right.add_to(rules, abi));
+    let rights = bare.map_or_else(|| rights(order, entry), Bare::rights);
+    let rules = rights.into_iter().try_fold(rules, |rules, right| right.add_to(rules, abi));
     if let Err(why) = rules.and_then(RulesetCreated::restrict_self) {
-        return Status::Absent(format!("ABI {abi}: {}", chain(&why)));
+        return (Status::Absent(format!("ABI {abi}: {}", chain(&why))), None);
     }
-    before.judge(&Canaries::sing(), abi)
+    (before.judge(&canaries.sing(), abi), Some(abi))
 }
 
-/// What each ABI lacks that a later one has, newest first. The rights over TCP ports of ABI 4 are not used: the network
-/// namespace leaves nothing to connect to.
-const LACKS: [(ABI, &str); 5] = [
+/// What each ABI lacks that a later one has, newest first. The rights over TCP ports that ABI 4 brings are used where no
+/// network namespace leaves nothing to connect to.
+const LACKS: [(ABI, &str); 6] = [
     (ABI::V6, ""),
     (ABI::V5, "no scopes for signals and abstract sockets"),
-    (ABI::V3, "no rights over ioctl on devices, no scopes for signals and abstract sockets"),
-    (ABI::V2, "no rights over truncation and ioctl on devices, no scopes for signals and abstract sockets"),
-    (ABI::V1, "no rights over truncation and ioctl on devices, no scopes; no renaming between directories"),
+    (ABI::V4, "no rights over ioctl on devices, no scopes for signals and abstract sockets"),
+    (ABI::V3, "no rights over TCP and ioctl on devices, no scopes for signals and abstract sockets"),
+    (ABI::V2, "no rights over truncation, TCP and ioctl on devices, no scopes for signals and abstract sockets"),
+    (ABI::V1, "no rights over truncation, TCP and ioctl on devices, no scopes; no renaming between directories"),
 ];
 
 /// The newest ABI whose rights the kernel takes, by trying each: there are kernels that report an ABI and refuse some of
 /// its rights.
-fn newest<T>(create: impl Fn(ABI) -> Result<T, String>) -> Result<(ABI, T), String> {
+fn newest<T>(least: ABI, create: impl Fn(ABI) -> Result<T, String>) -> Result<(ABI, T), String> {
     let mut failure = String::new();
-    for (abi, _) in LACKS {
+    for (abi, _) in LACKS.into_iter().filter(|(abi, _)| *abi >= least) {
         match create(abi) {
             Ok(created) => return Ok((abi, created)),
             Err(why) => failure = why,
@@ -59,10 +69,15 @@ fn newest<T>(create: impl Fn(ABI) -> Result<T, String>) -> Result<(ABI, T), Stri
     Err(failure)
 }
 
-fn create(abi: ABI) -> Result<RulesetCreated, String> {
+fn create(abi: ABI, network: bool) -> Result<RulesetCreated, String> {
     let created = || {
         let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
-        let rules = rules.handle_access(AccessFs::from_all(abi))?;
+        let mut rules = rules.handle_access(AccessFs::from_all(abi))?;
+        let ports = AccessNet::from_all(abi);
+        if network && !ports.is_empty() {
+            // No rule follows: no port is granted.
+            rules = rules.handle_access(ports)?;
+        }
         let scopes = Scope::from_all(abi);
         if scopes.is_empty() { rules } else { rules.scope(scopes)? }.create()
     };
@@ -71,13 +86,14 @@ fn create(abi: ABI) -> Result<RulesetCreated, String> {
 }
 
 /// What may be done beneath a path, or with the one file.
-struct Right {
+pub struct Right {
     path: PathBuf,
     access: BitFlags<AccessFs>,
 }
 
 impl Right {
-    fn new(path: impl Into<PathBuf>, access: impl Into<BitFlags<AccessFs>>) -> Right {
+    /// To use what `access` names.
+    pub fn new(path: impl Into<PathBuf>, access: impl Into<BitFlags<AccessFs>>) -> Right {
         Right { path: path.into(), access: access.into() }
     }
 
@@ -97,7 +113,7 @@ fn open(path: &Path) -> io::Result<(OwnedFd, bool)> {
 }
 
 fn rights(order: &Order, entry: Option<&Path>) -> Vec<Right> {
-    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let read = readable();
     let terminal = read | AccessFs::WriteFile | AccessFs::IoctlDev;
     let mut rights = vec![Right::new("/", read)];
     for mount in &order.plan.mounts {
@@ -130,30 +146,66 @@ fn rights(order: &Order, entry: Option<&Path>) -> Vec<Right> {
     rights
 }
 
+/// To read files and to list directories.
+pub fn readable() -> BitFlags<AccessFs> {
+    AccessFs::ReadFile | AccessFs::ReadDir
+}
+
 /// All that can be done with files and directories but to execute them and to make or to ask devices.
-fn writable() -> BitFlags<AccessFs> {
+pub fn writable() -> BitFlags<AccessFs> {
     AccessFs::from_all(ABI::V6) & !(AccessFs::Execute | AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev)
 }
 
-/// Things that nothing but Landlock refuses. `/proc/self/exe` is smcp itself, on a mount that was left behind.
+/// Where to try things that nothing but Landlock refuses.
+#[derive(Clone, Copy)]
+enum Canary<'a> {
+    /// In a root of its own: `read` and `execute` are of smcp itself, on a mount that was left behind; `write` is of the
+    /// server's own name.
+    OfARoot { file: &'a CStr, name: &'a CStr },
+    /// On the host's root: a file of the run that is not granted, and any TCP port.
+    OfTheHost { file: &'a Path },
+}
+
+impl Canary<'_> {
+    const OF_A_ROOT: Canary<'static> = Canary::OfARoot { file: c"/proc/self/exe", name: c"/proc/self/comm" };
+
+    fn sing(self) -> Canaries {
+        let open = |path: &CStr, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).map(drop);
+        let of = |read: &CStr, write: &CStr, outside: Option<Pid>, port| Canaries {
+            read: open(read, OFlags::RDONLY),
+            write: open(write, OFlags::WRONLY),
+            execute: sys::may_execute(read),
+            signal: outside.map_or(Err(Errno::SRCH), rustix::process::test_kill_process),
+            port,
+        };
+        match self {
+            Canary::OfARoot { file, name } => of(file, name, Some(Pid::INIT), None),
+            Canary::OfTheHost { file } => match CString::new(file.as_os_str().as_bytes()) {
+                Ok(file) => of(&file, &file, rustix::process::getppid(), Some(bind_any_port())),
+                Err(_) => of(c"", c"", None, None),
+            },
+        }
+    }
+}
+
+/// Takes a TCP port of the kernel's choice for a moment.
+fn bind_any_port() -> Result<(), Errno> {
+    use rustix::net::{AddressFamily, SocketAddrV4, SocketFlags, SocketType, bind, socket_with};
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, &SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, 0))
+}
+
+/// How they were answered.
 struct Canaries {
     read: Result<(), Errno>,
     write: Result<(), Errno>,
     execute: Result<(), Errno>,
     signal: Result<(), Errno>,
+    /// `None` where a network namespace leaves nothing to try.
+    port: Option<Result<(), Errno>>,
 }
 
 impl Canaries {
-    fn sing() -> Canaries {
-        let open = |path, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).map(drop);
-        Canaries {
-            read: open("/proc/self/exe", OFlags::RDONLY),
-            write: open("/proc/self/comm", OFlags::WRONLY),
-            execute: sys::may_execute(c"/proc/self/exe"),
-            signal: rustix::process::test_kill_process(rustix::process::Pid::INIT),
-        }
-    }
-
     /// What the answers after tell; `self` are those before. What was refused already proves nothing.
     fn judge(&self, after: &Canaries, abi: ABI) -> Status {
         let files = [
@@ -172,6 +224,9 @@ impl Canaries {
         if abi >= ABI::V6 && self.signal.is_ok() && after.signal != Err(Errno::PERM) {
             return Status::Absent("a process outside could be signalled".into());
         }
+        if abi >= ABI::V4 && self.port == Some(Ok(())) && after.port != Some(Err(Errno::ACCESS)) {
+            return Status::Absent("a TCP port that is not granted could be taken".into());
+        }
         match LACKS.iter().find(|(known, _)| *known == abi) {
             Some((_, "")) | None => Status::Full,
             Some((_, lacks)) => Status::Partial(format!("ABI {abi}: {lacks}")),
@@ -188,7 +243,7 @@ mod tests {
     fn steps_down_to_what_the_kernel_takes() {
         for (abi, lacks) in LACKS {
             let kernel = |asked: ABI| if asked <= abi { Ok(()) } else { Err("invalid argument".to_owned()) };
-            assert_eq!(newest(kernel), Ok((abi, ())));
+            assert_eq!(newest(ABI::V1, kernel), Ok((abi, ())));
             let (held, not_tried) = (Canaries::of(Err(Errno::ACCESS)), Canaries::of(Ok(())));
             let status = not_tried.judge(&held, abi);
             match lacks {
@@ -196,7 +251,7 @@ mod tests {
                 _ => assert_eq!(status, Status::Partial(format!("ABI {abi}: {lacks}"))),
             }
         }
-        assert_eq!(newest(|_| Err::<(), _>("none".to_owned())), Err("none".to_owned()));
+        assert_eq!(newest(ABI::V1, |_| Err::<(), _>("none".to_owned())), Err("none".to_owned()));
     }
 
     /// A canary that sings on is no layer, and so is one that never could.
@@ -205,8 +260,13 @@ mod tests {
         let (free, held) = (Canaries::of(Ok(())), Canaries::of(Err(Errno::ACCESS)));
         assert!(matches!(free.judge(&free, ABI::V6), Status::Absent(_)));
         assert!(matches!(held.judge(&held, ABI::V6), Status::Absent(_)));
-        let spoils: [fn(&mut Canaries); 4] =
-            [|c| c.read = Ok(()), |c| c.write = Ok(()), |c| c.execute = Ok(()), |c| c.signal = Ok(())];
+        let spoils: [fn(&mut Canaries); 5] = [
+            |c| c.read = Ok(()),
+            |c| c.write = Ok(()),
+            |c| c.execute = Ok(()),
+            |c| c.signal = Ok(()),
+            |c| c.port = Some(Ok(())),
+        ];
         for spoil in spoils {
             let mut after = Canaries::of(Err(Errno::ACCESS));
             spoil(&mut after);
@@ -217,7 +277,7 @@ mod tests {
     impl Canaries {
         fn of(file: Result<(), Errno>) -> Canaries {
             let signal = file.map_err(|_| Errno::PERM);
-            Canaries { read: file, write: file, execute: file, signal }
+            Canaries { read: file, write: file, execute: file, signal, port: Some(file) }
         }
     }
 

@@ -17,13 +17,15 @@ use crate::report::{Layer, Report, Status};
 /// itself. `ours` are the descriptors that close on exec.
 pub fn all(order: &Order, ours: &[BorrowedFd<'_>]) -> Report {
     let mut report = Report::default();
+    let bare = order.bare.as_ref();
     for (layer, name) in NAMESPACES {
-        report.set(layer, namespace(order, name));
+        report.set(layer, bare.map_or_else(|| namespace(order, name), |bare| Status::Absent(bare.why.clone())));
     }
-    report.set(Layer::ReadOnlyRoot, read_only_root());
-    report.set(Layer::Capabilities, capabilities());
+    let host = "the root is the host's, and what of it can be written is Landlock's matter";
+    report.set(Layer::ReadOnlyRoot, if bare.is_some() { Status::Absent(host.into()) } else { read_only_root() });
+    report.set(Layer::Capabilities, capabilities(bare.is_none()));
     report.set(Layer::NoNewPrivileges, no_new_privileges());
-    report.set(Layer::ResourceLimits, resource_limits(&order.plan));
+    report.set(Layer::ResourceLimits, resource_limits(&order.plan, bare.is_none()));
     report.set(Layer::Descriptors, descriptors(ours));
     report
 }
@@ -63,7 +65,7 @@ fn read_only_root() -> Status {
     }
 }
 
-fn capabilities() -> Status {
+fn capabilities(namespaces: bool) -> Status {
     // proc_pid_status(5): every set of this thread, the bounding one too, in one read.
     let Ok(status) = fs::read_to_string("/proc/self/status") else {
         return Status::Absent("/proc/self/status cannot be read".into());
@@ -75,6 +77,10 @@ fn capabilities() -> Status {
             Some(Ok(bits)) => return Status::Partial(format!("{set} is {bits:#x}")),
             Some(Err(_)) | None => return Status::Absent(format!("{set} cannot be read")),
         }
+    }
+    // Without namespaces the filter is what refuses one: it is tried there.
+    if !namespaces {
+        return Status::Full;
     }
     // A user namespace of its own would bring them all back. Where this succeeds, the run is refused.
     match sys::unshare(UnshareFlags::NEWUSER) {
@@ -91,18 +97,23 @@ fn no_new_privileges() -> Status {
     }
 }
 
-fn resource_limits(plan: &Plan) -> Status {
+fn resource_limits(plan: &Plan, namespaces: bool) -> Status {
     let wanted = [
         (Resource::Core, plan.rlimits.core, "core"),
         (Resource::Data, plan.rlimits.data, "data"),
         (Resource::Nofile, plan.rlimits.nofile, "nofile"),
         (Resource::Nproc, plan.rlimits.nproc, "nproc"),
     ];
-    for (resource, most, name) in wanted {
+    // The kernel counts all processes of the uid there, also the caller's others.
+    let counted = |name: &str| namespaces || name != "nproc";
+    for (resource, most, name) in wanted.into_iter().filter(|(_, _, name)| counted(name)) {
         let limit = rustix::process::getrlimit(resource);
         if limit.current.is_none_or(|n| n > most) || limit.maximum.is_none_or(|n| n > most) {
-            return Status::Partial(format!("{name} is {:?} in place of {most}", limit.maximum));
+            return Status::Absent(format!("{name} is {:?} in place of {most}", limit.maximum));
         }
+    }
+    if !namespaces {
+        return Status::Partial("processes are counted by the guard alone".into());
     }
     Status::Full
 }

@@ -5,12 +5,18 @@
 
 #![deny(unsafe_code)]
 
+mod advice;
+mod ahead;
+mod bare;
 mod cage;
 mod cgroup;
 mod channel;
 mod enter;
+mod events;
+mod first;
 mod guard;
 mod init;
+mod keeper;
 mod landlock;
 mod measure;
 mod process;
@@ -26,6 +32,8 @@ mod sources;
 mod sys;
 mod wire;
 
-pub use cage::{Ahead, Cage, How, Outcome, Prepared};
+pub use advice::{Advice, advice};
+pub use ahead::Ahead;
+pub use cage::{Cage, How, Outcome, Prepared};
 pub use signals::Signals;
 pub use wire::{NotExecuted, NotExecutedKind, Refusal};

@@ -11,6 +11,7 @@ use libcontainer::syscall::syscall::SyscallType;
 
 use super::channel::Channel;
 use super::init::Init;
+use super::keeper::Ends;
 use super::sources::Sources;
 use super::sys::{self, SignalSet};
 use super::wire::{Event, Refusal, Reporter, chain};
@@ -18,27 +19,15 @@ use super::{enter, root};
 use crate::config::{self, Scope};
 use crate::identity::{Identity, Mapping};
 
-/// The cage process's ends of what the supervisor made.
-#[derive(Debug)]
-pub struct Ends {
-    /// Standard input, output and error of the server.
-    pub stdio: [OwnedFd; 3],
-    /// Brings the order.
-    pub channel: Channel,
-    /// Write end of the event pipe.
-    pub events: OwnedFd,
-    /// Read end of the pipe whose only writer is the supervisor.
-    pub lifeline: OwnedFd,
-}
-
 /// Builds the cage whose order comes by the channel, for this user and in this cgroup: files that take a `0` from whoever
 /// joins. Ends with 0 where the container's init runs, else with 125; what went
 /// wrong goes to the supervisor as an event.
-pub fn main(identity: &Identity, cgroup: &[PathBuf], ends: Ends) -> ! {
-    let Ends { stdio, channel, events, lifeline } = ends;
+pub fn main(identity: &Identity, cgroup: &[PathBuf], ends: Ends, channel: Channel) -> ! {
+    let Ends { stdio, events, lifeline } = ends;
     // What libcontainer logs would stand among the server's words.
     let silent = tracing::subscriber::NoSubscriber::new();
-    let built = tracing::subscriber::with_default(silent, || build(identity, cgroup, stdio, channel, &events, lifeline));
+    let built =
+        tracing::subscriber::with_default(silent, || build(identity, cgroup, stdio, channel, &events, lifeline));
     if let Err(event) = &built {
         Reporter(&events).send(event);
     }
@@ -96,7 +85,8 @@ fn build(
         // The container's init becomes a child of the supervisor, which waits for it.
         .as_sibling(true)
         .build()
-        .map_err(fail("creating the container"))?;
+        .map_err(fail("creating the container"))
+        .map_err(enter::or_masked)?;
     let pid = container
         .pid()
         .map(|pid| pid.as_raw())

@@ -43,13 +43,29 @@ pub fn find(name: &str, search: &str) -> Option<PathBuf> {
         .find(|path| rustix::fs::access(path, Access::EXEC_OK).is_ok() && path.is_file())
 }
 
-enum Kind {
-    Script { interpreter: PathBuf, argument: Option<String> },
-    Elf { loader: Option<PathBuf> },
+/// What a program is started by.
+pub enum Kind {
+    /// The program of its first line, with one argument.
+    Script {
+        /// That program.
+        interpreter: PathBuf,
+        /// The rest of the line.
+        argument: Option<String>,
+    },
+    /// The kernel, and the loader that it names.
+    Elf {
+        /// That loader; `None` for a static program.
+        loader: Option<PathBuf>,
+    },
+    /// Nothing that is known.
     Other,
 }
 
-fn read(program: &Path) -> io::Result<Kind> {
+/// Looks what a program is.
+///
+/// # Errors
+/// The system's, where it cannot be read.
+pub fn read(program: &Path) -> io::Result<Kind> {
     let file = File::open(program)?;
     // As much as the kernel reads, linux/binfmts.h.
     let mut start = [0_u8; 256];

@@ -14,10 +14,24 @@ use super::sys::{self, Instruction};
 use crate::plan::Programs;
 use crate::report::Status;
 
+/// What bounds the server beside the filter, which refuses more where there is less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Around {
+    /// Namespaces of its own.
+    Namespaces,
+    /// Landlock alone.
+    Landlock {
+        /// It rules TCP.
+        tcp: bool,
+        /// It keeps signals within.
+        signals: bool,
+    },
+}
+
 /// Installs the filter for this thread and what it starts, and tries whether it holds.
-pub fn confine(programs: &Programs) -> Status {
+pub fn confine(programs: &Programs, around: Around) -> Status {
     let before = Canaries::sing();
-    if let Err(why) = sys::install_filter(&program(Architecture::THIS, programs)) {
+    if let Err(why) = sys::install_filter(&program(Architecture::THIS, programs, around)) {
         return Status::Absent(format!("the kernel takes no filter: {why}"));
     }
     before.judge(&Canaries::sing())
@@ -123,21 +137,20 @@ struct Range {
 }
 
 /// The whole filter for one architecture.
-fn program(architecture: Architecture, programs: &Programs) -> Vec<Instruction> {
+fn program(architecture: Architecture, programs: &Programs, around: Around) -> Vec<Instruction> {
     let mut code =
         vec![load(ARCHITECTURE), jump_if_equal(architecture.audit(), 1, 0), answer(Answer::Kill), load(NUMBER)];
-    code.extend(search(&ranges(architecture, programs)));
+    code.extend(search(&ranges(architecture, programs, around)));
     code
 }
 
-fn ranges(architecture: Architecture, programs: &Programs) -> Vec<Range> {
+fn ranges(architecture: Architecture, programs: &Programs, around: Around) -> Vec<Range> {
     let mut calls: Vec<Range> = Vec::new();
     let mut take = |groups: &'static [Group], answer| {
         for call in groups.iter().flat_map(|group| group.calls) {
             if let Some(first) = architecture.number(call) {
                 let counts = |condition: &&Condition| {
-                    condition.calls.contains(&call.0)
-                        && (condition.unless == Unless::Never || *programs != Programs::Any)
+                    condition.calls.contains(&call.0) && in_force(condition.unless, programs, around)
                 };
                 calls.push(Range { first, answer, conditions: CONDITIONS.iter().filter(counts).collect() });
             }
@@ -165,6 +178,17 @@ fn ranges(architecture: Architecture, programs: &Programs) -> Vec<Range> {
     }
     ranges.push(Range { first: next, answer: Answer::Unknown, conditions: Vec::new() });
     ranges
+}
+
+fn in_force(unless: Unless, programs: &Programs, around: Around) -> bool {
+    match (unless, around) {
+        (Unless::Never, _) => true,
+        (Unless::AnyProgram, _) => *programs != Programs::Any,
+        (Unless::Namespaces | Unless::NamespacesOrTcp | Unless::NamespacesOrScope, Around::Namespaces) => false,
+        (Unless::Namespaces, Around::Landlock { .. }) => true,
+        (Unless::NamespacesOrTcp, Around::Landlock { tcp, .. }) => !tcp,
+        (Unless::NamespacesOrScope, Around::Landlock { signals, .. }) => !signals,
+    }
 }
 
 /// A binary search over the ranges, with the number in the accumulator.

@@ -40,6 +40,12 @@ pub enum Unless {
     Never,
     /// A grant to start any program.
     AnyProgram,
+    /// Namespaces of its own: the server sees nothing of the host by them.
+    Namespaces,
+    /// The same, or Landlock's rules on TCP.
+    NamespacesOrTcp,
+    /// The same, or Landlock's scope of signals.
+    NamespacesOrScope,
 }
 
 /// One look at the lower 32 bits of an argument: all that the kernel takes of an `int`. What stands above is ignored by
@@ -98,6 +104,12 @@ const AF_UNIX: u32 = 1;
 const AF_INET: u32 = 2;
 const AF_INET6: u32 = 10;
 const AF_NETLINK: u32 = 16;
+const SOCK_TYPE: u32 = 0xF;
+const SOCK_STREAM: u32 = 1;
+const SOCK_SEQPACKET: u32 = 5;
+const MSG_FASTOPEN: u32 = 0x2000_0000;
+const PRIO_USER: u32 = 2;
+const IOPRIO_WHO_USER: u32 = 3;
 const NETLINK_ROUTE: u32 = 0;
 const IPPROTO_IP: u32 = 0;
 const IPPROTO_ICMP: u32 = 1;
@@ -198,6 +210,121 @@ pub const CONDITIONS: &[Condition] = &[
         calls: &["mknodat"],
         unless: Unless::Never,
         all: &[Test { argument: 2, mask: S_IFMT, among: true, values: &[S_IFCHR, S_IFBLK] }],
+    },
+    Condition {
+        why: "Landlock rules no socket but TCP's: paths, datagrams and lists of interfaces are the host's here",
+        calls: &["socket"],
+        unless: Unless::Namespaces,
+        all: &[is_not(0, &[AF_INET, AF_INET6])],
+    },
+    Condition {
+        why: "Landlock rules no socket but TCP's",
+        calls: &["socket"],
+        unless: Unless::Namespaces,
+        all: &[Test { argument: 1, mask: SOCK_TYPE, among: false, values: &[SOCK_STREAM] }],
+    },
+    Condition {
+        why: "of multipath TCP Landlock knows nothing",
+        calls: &["socket"],
+        unless: Unless::Namespaces,
+        all: &[is_not(2, &[IPPROTO_IP, IPPROTO_TCP])],
+    },
+    Condition {
+        why: "this kernel's Landlock does not rule TCP",
+        calls: &["socket"],
+        unless: Unless::NamespacesOrTcp,
+        all: &[],
+    },
+    Condition {
+        why: "a datagram socket of a pair can be sent to any path",
+        calls: &["socketpair"],
+        unless: Unless::Namespaces,
+        all: &[Test { argument: 1, mask: SOCK_TYPE, among: false, values: &[SOCK_STREAM, SOCK_SEQPACKET] }],
+    },
+    Condition {
+        why: "listening without binding takes a port that no rule was asked about",
+        calls: &["listen"],
+        unless: Unless::Namespaces,
+        all: &[],
+    },
+    Condition {
+        why: "TCP Fast Open connects past the rule on connecting",
+        calls: &["sendto", "sendmmsg"],
+        unless: Unless::Namespaces,
+        all: &[has(3, MSG_FASTOPEN)],
+    },
+    Condition {
+        why: "TCP Fast Open connects past the rule on connecting",
+        calls: &["sendmsg"],
+        unless: Unless::Namespaces,
+        all: &[has(2, MSG_FASTOPEN)],
+    },
+    Condition {
+        why: "Landlock does not rule modes, owners, attributes and times: the caller's other files have them, and the store's",
+        calls: &[
+            "chmod",
+            "chown",
+            "fchmod",
+            "fchmodat",
+            "fchmodat2",
+            "fchown",
+            "fchownat",
+            "fremovexattr",
+            "fsetxattr",
+            "futimesat",
+            "lchown",
+            "lremovexattr",
+            "lsetxattr",
+            "removexattr",
+            "setxattr",
+            "utime",
+            "utimensat",
+            "utimes",
+        ],
+        unless: Unless::Namespaces,
+        all: &[],
+    },
+    Condition {
+        why: "Landlock does not rule watching: names of the caller's other files would show",
+        calls: &["inotify_add_watch"],
+        unless: Unless::Namespaces,
+        all: &[],
+    },
+    Condition {
+        why: "the caller's other processes have the same uid: the scheduler of oneself alone",
+        calls: &["sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"],
+        unless: Unless::Namespaces,
+        all: &[is_not(0, &[0])],
+    },
+    Condition {
+        why: "the caller's other processes have the same uid: the priority of oneself alone",
+        calls: &["setpriority", "ioprio_set"],
+        unless: Unless::Namespaces,
+        all: &[is_not(1, &[0])],
+    },
+    Condition {
+        why: "who 0 means oneself for one process, and everybody for a user",
+        calls: &["setpriority"],
+        unless: Unless::Namespaces,
+        all: &[is(0, &[PRIO_USER])],
+    },
+    Condition {
+        why: "who 0 means oneself for one process, and everybody for a user",
+        calls: &["ioprio_set"],
+        unless: Unless::Namespaces,
+        all: &[is(0, &[IOPRIO_WHO_USER])],
+    },
+    Condition {
+        why: "without a scope the caller's other processes can be signalled: its own group alone",
+        calls: &["kill"],
+        unless: Unless::NamespacesOrScope,
+        all: &[is_not(0, &[0])],
+    },
+    Condition {
+        why: "without a scope the caller's other processes can be signalled",
+        calls: &["pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "tgkill", "tkill"],
+        unless: Unless::NamespacesOrScope,
+        all: &[],
     },
 ];
 

@@ -39,7 +39,7 @@ fn calls(groups: &'static [Group]) -> impl Iterator<Item = &'static Call> {
 fn the_program_says_what_the_table_says() {
     for architecture in BOTH {
         for programs in [Programs::Runtime, Programs::Any] {
-            let program = program(architecture, &programs);
+            let program = program(architecture, &programs, Around::Namespaces);
             assert!(program.len() < 1000, "{} instructions", program.len());
             let numbers = |groups| calls(groups).filter_map(|call| architecture.number(call)).collect::<BTreeSet<_>>();
             let (allowed, refused) = (numbers(ALLOWED), numbers(REFUSED));
@@ -123,7 +123,7 @@ fn arguments() {
         ("unshare", [0, 0, 0], false),
     ];
     for architecture in BOTH {
-        let program = program(architecture, &Programs::Runtime);
+        let program = program(architecture, &Programs::Runtime, Around::Namespaces);
         for (name, [a, b, c], allowed) in table {
             let call = calls(ALLOWED).chain(calls(REFUSED)).find(|call| call.0 == *name).unwrap();
             let number = architecture.number(call).unwrap();
@@ -144,10 +144,58 @@ fn arguments() {
         }
         // With any program granted, a file in memory may be one.
         let memfd = architecture.number(calls(ALLOWED).find(|call| call.0 == "memfd_create").unwrap()).unwrap();
-        let granted = super::program(architecture, &Programs::Any);
+        let granted = super::program(architecture, &Programs::Any, Around::Namespaces);
         assert_eq!(run(&granted, architecture.audit(), memfd, [0; 6]), Answer::Allow.code());
-        let named = super::program(architecture, &Programs::Named(vec!["/usr/bin/git".into()]));
+        let named = super::program(architecture, &Programs::Named(vec!["/usr/bin/git".into()]), Around::Namespaces);
         assert_eq!(run(&named, architecture.audit(), memfd, [0; 6]), Answer::Refuse.code());
+    }
+}
+
+/// What no namespace bounds is refused where there is none.
+#[test]
+fn arguments_without_namespaces() {
+    const ALL: Around = Around::Landlock { tcp: true, signals: true };
+    const NO_TCP: Around = Around::Landlock { tcp: false, signals: true };
+    const NO_SCOPE: Around = Around::Landlock { tcp: true, signals: false };
+    // call, arguments, whether it is allowed with all of Landlock, without its rules on TCP, without its scope
+    let table: &[(&str, [u64; 4], [bool; 3])] = &[
+        ("socket", [2, 1, 6, 0], [true, false, true]),
+        ("socket", [10, 1 | 0o2_000_000, 0, 0], [true, false, true]),
+        ("socket", [2, 1, 262, 0], [false; 3]),
+        ("socket", [2, 2, 0, 0], [false; 3]),
+        ("socket", [1, 1, 0, 0], [false; 3]),
+        ("socket", [16, 3, 0, 0], [false; 3]),
+        ("socketpair", [1, 1, 0, 0], [true; 3]),
+        ("socketpair", [1, 5, 0, 0], [true; 3]),
+        ("socketpair", [1, 2 | 0o2_000_000, 0, 0], [false; 3]),
+        ("listen", [3, 1, 0, 0], [false; 3]),
+        ("sendto", [3, 0, 0, 0x4000], [true; 3]),
+        ("sendto", [3, 0, 0, 0x2000_4000], [false; 3]),
+        ("sendmsg", [3, 0, 0x2000_0000, 0], [false; 3]),
+        ("fchmod", [3, 0o644, 0, 0], [false; 3]),
+        ("utimensat", [3, 0, 0, 0], [false; 3]),
+        ("inotify_add_watch", [3, 0, 0, 0], [false; 3]),
+        ("sched_setaffinity", [0, 0, 0, 0], [true; 3]),
+        ("sched_setaffinity", [77, 0, 0, 0], [false; 3]),
+        ("setpriority", [0, 0, 5, 0], [true; 3]),
+        ("setpriority", [2, 0, 5, 0], [false; 3]),
+        ("setpriority", [0, 77, 5, 0], [false; 3]),
+        ("kill", [77, 9, 0, 0], [true, true, false]),
+        ("kill", [0, 9, 0, 0], [true; 3]),
+        ("tgkill", [77, 77, 9, 0], [true, true, false]),
+    ];
+    for architecture in BOTH {
+        for (name, [a, b, c, d], allowed) in table {
+            let number = architecture.number(calls(ALLOWED).find(|call| call.0 == *name).unwrap()).unwrap();
+            let answer = |around| {
+                let program = program(architecture, &Programs::Runtime, around);
+                run(&program, architecture.audit(), number, [*a, *b, *c, *d, 0, 0])
+            };
+            for (around, allowed) in [ALL, NO_TCP, NO_SCOPE].into_iter().zip(allowed) {
+                let want = if *allowed { Answer::Allow } else { Answer::Refuse };
+                assert_eq!(answer(around), want.code(), "{architecture:?} {around:?} {name} {a:#x} {b:#x}");
+            }
+        }
     }
 }
 

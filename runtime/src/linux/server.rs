@@ -7,23 +7,38 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use ::landlock::ABI;
 use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit};
 
+use super::seccomp::{self, Around};
 use super::sys::{self, SignalSet};
-use super::wire::{Event, NotExecuted, NotExecutedKind, Order, Reporter};
-use super::{landlock, measure, programs, seccomp};
+use super::wire::{Event, NotExecuted, NotExecutedKind, Order, Refusal, Reporter};
+use super::{landlock, measure, programs};
+use crate::plan::Rlimits;
 use crate::report::Layer;
 
 /// Runs the server's program once the supervisor says so. `lifeline` delivers one byte for yes and its end for no.
 pub fn start(order: &Order, events: &OwnedFd, lifeline: &OwnedFd) -> ! {
     let report = Reporter(events.as_fd());
     let _ = sys::close_all_but(&[events.as_fd(), lifeline.as_fd()]);
+    if order.bare.is_some()
+        && let Err(why) = limit(&order.plan.rlimits)
+    {
+        report.send(&Event::Refused(Refusal::new("limiting the server's process", why)));
+        sys::exit_now(125);
+    }
     let mut measured = measure::all(order, &[events.as_fd(), lifeline.as_fd()]);
     let found = find(order);
     // Last and in this order: what was measured before was refused by the other layers, and the filter may refuse what
     // Landlock needs.
-    measured.set(Layer::Landlock, landlock::confine(order, found.as_deref().ok()));
-    measured.set(Layer::Seccomp, seccomp::confine(&order.plan.programs));
+    let (landlock, abi) = landlock::confine(order, found.as_deref().ok());
+    measured.set(Layer::Landlock, landlock);
+    let around = match order.bare {
+        None => Around::Namespaces,
+        Some(_) => Around::Landlock { tcp: abi >= Some(ABI::V4), signals: abi >= Some(ABI::V6) },
+    };
+    measured.set(Layer::Seccomp, seccomp::confine(&order.plan.programs, around));
     report.send(&Event::Ready { measured });
     if !matches!(rustix::io::read(lifeline, &mut [0_u8; 1]), Ok(1)) {
         sys::exit_now(0);
@@ -37,6 +52,15 @@ pub fn start(order: &Order, events: &OwnedFd, lifeline: &OwnedFd) -> ! {
     };
     report.send(&Event::NotExecuted(failure));
     sys::exit_now(code)
+}
+
+/// What libcontainer does in a container: rlimits and `no_new_privs`.
+fn limit(rlimits: &Rlimits) -> rustix::io::Result<()> {
+    let to = |most| Rlimit { current: Some(most), maximum: Some(most) };
+    rustix::process::setrlimit(Resource::Core, to(rlimits.core))?;
+    rustix::process::setrlimit(Resource::Data, to(rlimits.data))?;
+    rustix::process::setrlimit(Resource::Nofile, to(rlimits.nofile))?;
+    rustix::thread::set_no_new_privs(true)
 }
 
 /// Changes into the working directory and executes the program that was found. Returns only what went wrong.

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use serde::{Deserialize, Serialize};
 
+use super::bare::Bare;
 use crate::plan::Plan;
 use crate::report::Report;
 
@@ -18,6 +19,8 @@ pub struct Order {
     pub plan: Plan,
     /// The server's environment with its values.
     pub env: Vec<(String, String)>,
+    /// Set where the cage has no namespaces.
+    pub bare: Option<Bare>,
     /// The supervisor's namespaces, to compare with: inode numbers by the names of `/proc/self/ns`.
     pub outside: BTreeMap<String, u64>,
 }

@@ -1,0 +1,287 @@
+//! From a run to its cage: the cage process, split off early; what it is told and what it tells; and the cage without
+//! namespaces where those cannot be had.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Pid;
+use ulid::Ulid;
+
+use super::bare::{self, Place};
+use super::cage::{Cage, Prepared};
+use super::cgroup::{Cgroup, Controller};
+use super::channel::Channel;
+use super::events::{Events, PATIENCE};
+use super::first::{First, Kind};
+use super::guard::Guard;
+use super::keeper::{self, Ends};
+use super::measure::{NAMESPACES, namespace_id};
+use super::process;
+use super::rate::Rate;
+use super::signals::Signals;
+use super::sources::Sources;
+use super::sys::{self, Children, Fork, Waited};
+use super::wire::{Event, Order, Refusal};
+use crate::identity::{Identity, Mapping};
+use crate::plan::Plan;
+use crate::report::{Layer, Report, Status, Tier};
+
+/// A cage process that was split off before the plan of its run is known: it enters its namespaces while the supervisor
+/// goes on. Dropping it ends it.
+#[derive(Debug)]
+pub struct Ahead {
+    run: Ulid,
+    identity: Identity,
+    cgroup: Cgroup,
+    // Dropped before the process is waited for: what it has started by then ends by the end of its lifeline.
+    pipes: Pipes,
+    process: Process,
+}
+
+impl Ahead {
+    /// Splits the cage process of a run off.
+    ///
+    /// # Errors
+    /// Where this process has a second thread, and the kernel's.
+    pub fn split(identity: &Identity, run: Ulid) -> Result<Ahead, Refusal> {
+        let cgroup = Cgroup::make(run);
+        let (pipes, ends) = Pipes::make()?;
+        let (channel, theirs) = Channel::pair().map_err(|why| Refusal::new("making a socket", why))?;
+        let pid = match sys::fork().map_err(|why| Refusal::new("splitting the cage process off", why))? {
+            Fork::Child => process::main(identity, &cgroup.joins(), ends, theirs),
+            Fork::Parent(pid) => pid,
+        };
+        let process = Process { pid: Some(pid), channel: Some(channel) };
+        Ok(Ahead { run, identity: identity.clone(), cgroup, pipes, process })
+    }
+
+    /// Has the cage of the plan built and measured; no server runs yet. Where namespaces cannot be had and the `least` tier
+    /// allows it, one without is built, with private directories below `place`.
+    ///
+    /// # Errors
+    /// A [`Refusal`], also where `signals` brings one while the cage is built.
+    pub fn prepare(self, plan: &Plan, place: &Path, least: Tier, signals: &Signals) -> Result<Prepared, Refusal> {
+        let Ahead { run, identity, mut cgroup, mut process, mut pipes } = self;
+        cgroup.limit(&plan.limits);
+        process.give(plan, &identity)?;
+        let (built, place) = match hear(&mut pipes.events, signals, Kind::Init) {
+            Ok(Heard { init: Some(init), measured }) => {
+                process.has_done();
+                (
+                    Built {
+                        first: First::of(init, pipes.lifeline, Kind::Init)?,
+                        streams: pipes.streams,
+                        events: pipes.events,
+                        measured,
+                    },
+                    None,
+                )
+            }
+            Ok(Heard { init: None, .. }) => return Err(Refusal::new("starting the container", "its init has no id")),
+            Err(Unready::NoNamespaces(why)) if least <= Tier::One => {
+                drop(pipes);
+                drop(process);
+                let place = Place::make(place, run, &identity)
+                    .map_err(|why| Refusal::new(format!("making a directory in {}", place.display()), why))?;
+                (keep(plan, &place, &cgroup, &why, signals)?, Some(place))
+            }
+            Err(Unready::NoNamespaces(refusal)) => {
+                return Err(Refusal { what: format!("a cage of tier {least}: {}", refusal.what), ..refusal });
+            }
+            Err(Unready::Refused(refusal)) => return Err(refusal),
+        };
+        let Built { first, streams, events, measured: mut report } = built;
+        let rate = if cgroup.has(Controller::Cpu) { None } else { Rate::new(plan.limits.cpu_millis, run.0) };
+        report.set(Layer::Cgroup, with_rate(cgroup.status(first.pid), rate.as_ref()));
+        let (guard, status) = Guard::new(first.pid, plan.limits, cgroup, rate);
+        report.set(Layer::Guard, status);
+        Ok(Prepared::new(Cage::new(first, streams, events, report, guard, place)))
+    }
+}
+
+/// A cage whose server's process waits.
+struct Built {
+    first: First,
+    streams: [OwnedFd; 3],
+    events: Events,
+    measured: Report,
+}
+
+/// The supervisor's ends of what a cage is held by.
+#[derive(Debug)]
+struct Pipes {
+    /// To the server's standard input, from its output, from its error.
+    streams: [OwnedFd; 3],
+    events: Events,
+    lifeline: OwnedFd,
+}
+
+impl Pipes {
+    fn make() -> Result<(Pipes, Ends), Refusal> {
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|why| Refusal::new("making a pipe", why));
+        let (stdin_inside, stdin) = pipe()?;
+        let (stdout, stdout_inside) = pipe()?;
+        let (stderr, stderr_inside) = pipe()?;
+        let (events, events_inside) = pipe()?;
+        let (lifeline_inside, lifeline) = pipe()?;
+        let ours = Pipes { streams: [stdin, stdout, stderr], events: Events::on(events), lifeline };
+        let stdio = [stdin_inside, stdout_inside, stderr_inside];
+        Ok((ours, Ends { stdio, events: events_inside, lifeline: lifeline_inside }))
+    }
+}
+
+/// The cage process, until the container's init runs.
+#[derive(Debug)]
+struct Process {
+    /// `None` once it was waited for.
+    pid: Option<Pid>,
+    /// `None` once all is given.
+    channel: Option<Channel>,
+}
+
+impl Process {
+    /// Gives it the order, and what only root may open.
+    fn give(&mut self, plan: &Plan, identity: &Identity) -> Result<(), Refusal> {
+        let Some(channel) = self.channel.take() else { return Ok(()) };
+        // Where it is gone by now, it has said why.
+        let given = |result: io::Result<()>| match result {
+            Err(why) if why.kind() != io::ErrorKind::BrokenPipe => Err(Refusal::new("passing the plan on", why)),
+            _ => Ok(()),
+        };
+        given(channel.give_order(&order(plan, None)))?;
+        match identity.mapping {
+            // The unprivileged user that it is by now cannot reach them by path, and only root may shift owners.
+            Mapping::Unprivileged => given(channel.give_sources(&Sources::open(plan)?)),
+            // An ordinary user may clone mounts only in a mount namespace of its own.
+            Mapping::Caller | Mapping::Root => Ok(()),
+        }
+    }
+
+    /// Waits for its end, which comes once the container's init runs.
+    fn has_done(&mut self) {
+        if let Some(pid) = self.pid.take() {
+            let _ = sys::wait(Children::One(pid), true);
+        }
+    }
+}
+
+impl Drop for Process {
+    /// Ends it with all that it made. Killed before libcontainer's init is started, it would leave that behind; so only one
+    /// that hangs is killed.
+    fn drop(&mut self) {
+        let Some(pid) = self.pid.take() else { return };
+        self.channel = None;
+        let deadline = Instant::now() + Duration::from_secs(1);
+        while matches!(sys::wait(Children::One(pid), false), Ok(Waited::Running)) {
+            if Instant::now() > deadline {
+                sys::kill(pid, libc::SIGKILL);
+                let _ = sys::wait(Children::One(pid), true);
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        reap_strays();
+    }
+}
+
+fn order(plan: &Plan, bare: Option<bare::Bare>) -> Order {
+    let outside = NAMESPACES.iter().filter_map(|(_, name)| Some(((*name).to_owned(), namespace_id(name)?)));
+    Order {
+        env: plan.env.iter().map(|v| (v.name.clone(), v.value.expose().to_owned())).collect(),
+        bare,
+        outside: outside.collect(),
+        plan: plan.clone(),
+    }
+}
+
+/// Starts a keeper, whose server has no namespaces; `why` is what keeps them away.
+fn keep(plan: &Plan, place: &Place, cgroup: &Cgroup, why: &Refusal, signals: &Signals) -> Result<Built, Refusal> {
+    let reason = format!("{}: {}", why.what, why.why);
+    // Both are of interest: what would bring namespaces, and what is the matter without.
+    let also = |refusal: Refusal| Refusal {
+        what: format!("{reason}; and without namespaces: {}", refusal.what),
+        hint: refusal.hint.or_else(|| why.hint.clone()),
+        ..refusal
+    };
+    let (plan, bare) = bare::relocate(plan, place, &reason).map_err(also)?;
+    let order = order(&plan, Some(bare));
+    rustix::process::set_child_subreaper(Some(Pid::INIT)).map_err(|why| Refusal::new("adopting orphans", why))?;
+    let (mut pipes, ends) = Pipes::make()?;
+    let pid = match sys::fork().map_err(|why| Refusal::new("splitting the keeper off", why))? {
+        Fork::Child => keeper::main(&order, &cgroup.joins(), ends),
+        Fork::Parent(pid) => pid,
+    };
+    let first = First::of(pid.as_raw_nonzero().get(), pipes.lifeline, Kind::Keeper)?;
+    let measured = match hear(&mut pipes.events, signals, Kind::Keeper) {
+        Ok(heard) => heard.measured,
+        Err(Unready::NoNamespaces(refusal) | Unready::Refused(refusal)) => return Err(also(refusal)),
+    };
+    Ok(Built { first, streams: pipes.streams, events: pipes.events, measured })
+}
+
+/// Adds what stands in for a cgroup's CPU rate.
+fn with_rate(status: Status, rate: Option<&Rate>) -> Status {
+    let Some(rate) = rate else { return status };
+    let and = |why: String| format!("{why}; a tree ahead of its CPU rate is kept to {} CPU(s)", rate.cpus());
+    match status {
+        Status::Full => Status::Full,
+        Status::Partial(why) => Status::Partial(and(why)),
+        Status::Absent(why) => Status::Absent(and(why)),
+    }
+}
+
+/// What a cage that is ready has told.
+struct Heard {
+    /// The id of the container's init.
+    init: Option<i32>,
+    measured: Report,
+}
+
+/// Why a cage did not become ready.
+enum Unready {
+    NoNamespaces(Refusal),
+    Refused(Refusal),
+}
+
+impl From<Refusal> for Unready {
+    fn from(refusal: Refusal) -> Unready {
+        Unready::Refused(refusal)
+    }
+}
+
+/// Listens until the cage is ready. Where it is a container, the word that its init is there may come before or after init's
+/// own.
+fn hear(events: &mut Events, signals: &Signals, kind: Kind) -> Result<Heard, Unready> {
+    let deadline = Instant::now() + PATIENCE;
+    let (mut init, mut measured) = (None, None);
+    loop {
+        match measured.take() {
+            Some(measured) if init.is_some() || kind == Kind::Keeper => return Ok(Heard { init, measured }),
+            other => measured = other,
+        }
+        match events.next(signals, deadline)? {
+            Some(Event::Init { pid }) => init = Some(pid),
+            Some(Event::Ready { measured: found }) => measured = Some(found),
+            Some(Event::Refused(refusal)) => return Err(Unready::Refused(refusal)),
+            Some(Event::NoNamespaces(refusal)) => return Err(Unready::NoNamespaces(refusal)),
+            Some(Event::NotExecuted(_) | Event::Ended { .. }) | None => {
+                return Err(Refusal::new("starting the container", "it ended before it was ready").into());
+            }
+        }
+    }
+}
+
+/// Children that a failed start left behind; they end because their lifeline did.
+fn reap_strays() {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < deadline {
+        match sys::wait(Children::Any, false) {
+            Ok(Waited::Ended(_)) => {}
+            Ok(Waited::Running) => std::thread::sleep(Duration::from_millis(1)),
+            Ok(Waited::Childless) | Err(_) => return,
+        }
+    }
+}
