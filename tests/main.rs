@@ -27,5 +27,7 @@ mod run_grants;
 mod run_lifecycle;
 mod run_stdio;
 mod servers;
+mod tier;
+mod tiers;
 mod warm;
 mod world;

@@ -6,6 +6,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 use ulid::Ulid;
@@ -47,6 +49,7 @@ impl Ahead {
     /// # Errors
     /// Where this process has a second thread, and the kernel's.
     pub fn split(identity: &Identity, run: Ulid) -> Result<Ahead, Refusal> {
+        has_openat2()?;
         let cgroup = Cgroup::make(run);
         let (pipes, ends) = Pipes::make()?;
         let (channel, theirs) = Channel::pair().map_err(|why| Refusal::new("making a socket", why))?;
@@ -66,7 +69,7 @@ impl Ahead {
     pub fn prepare(self, plan: &Plan, place: &Path, least: Tier, signals: &Signals) -> Result<Prepared, Refusal> {
         let Ahead { run, identity, mut cgroup, mut process, mut pipes } = self;
         cgroup.limit(&plan.limits);
-        process.give(plan, &identity)?;
+        let given = process.give(plan, &identity);
         let (built, place) = match hear(&mut pipes.events, signals, Kind::Init) {
             Ok(Heard { init: Some(init), measured }) => {
                 process.has_done();
@@ -91,7 +94,8 @@ impl Ahead {
             Err(Unready::NoNamespaces(refusal)) => {
                 return Err(Refusal { what: format!("a cage of tier {least}: {}", refusal.what), ..refusal });
             }
-            Err(Unready::Refused(refusal)) => return Err(refusal),
+            // What could not be given is why the rest failed.
+            Err(Unready::Refused(refusal)) => return Err(given.err().unwrap_or(refusal)),
         };
         let Built { first, streams, events, measured: mut report } = built;
         let rate = if cgroup.has(Controller::Cpu) { None } else { Rate::new(plan.limits.cpu_millis, run.0) };
@@ -99,6 +103,19 @@ impl Ahead {
         let (guard, status) = Guard::new(first.pid, plan.limits, cgroup, rate);
         report.set(Layer::Guard, status);
         Ok(Prepared::new(Cage::new(first, streams, events, report, guard, place)))
+    }
+}
+
+/// Nothing is unpacked or mounted without it, so it is asked for first.
+fn has_openat2() -> Result<(), Refusal> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    match rustix::fs::openat2(rustix::fs::CWD, "/", flags, Mode::empty(), ResolveFlags::empty()) {
+        Err(Errno::NOSYS) => Err(Refusal::new(
+            "opening files beneath a directory (openat2)",
+            "a filter around smcp, or a kernel before Linux 5.6, does not have the call",
+        )
+        .hint("inside another smcp no cage can be built: let the outer one run the server")),
+        _ => Ok(()),
     }
 }
 

@@ -16,10 +16,11 @@ use rustix::fs::{FlockOperation, Mode, OFlags, ResolveFlags, flock};
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
+use super::guard;
 use super::landlock::{Right, readable, writable};
 use super::programs::{self, Kind};
 use super::wire::Refusal;
-use crate::identity::Identity;
+use crate::identity::{Identity, Mapping};
 use crate::plan::{Plan, Programs, Variable, What};
 use bundle::{Access, Secret};
 
@@ -34,6 +35,8 @@ pub struct Bare {
     write: Vec<PathBuf>,
     /// Files, or directories of them, that can be executed.
     execute: Vec<PathBuf>,
+    /// RLIMIT_NPROC: there it counts all processes and threads of the uid, also the caller's others.
+    pub nproc: u64,
     /// A file that is the server's own and not granted, to try Landlock with.
     pub canary: PathBuf,
 }
@@ -115,6 +118,9 @@ impl Place {
     pub fn make(base: &Path, run: Ulid, identity: &Identity) -> io::Result<Place> {
         let private = |path: &Path| DirBuilder::new().mode(0o700).recursive(true).create(path);
         private(base)?;
+        if identity.mapping == Mapping::Unprivileged {
+            let_through(base)?;
+        }
         sweep(base);
         let directory = base.join(run.to_string());
         private(&directory)?;
@@ -183,6 +189,14 @@ fn hold(directory: &Path) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// Lets other users walk through one of root's own directories, without a look at what is in it: the unprivileged user that
+/// root's server is reaches the package by path, where no mount brings it.
+fn let_through(directory: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = fs::metadata(directory)?.permissions().mode();
+    fs::set_permissions(directory, fs::Permissions::from_mode(mode | 0o011))
+}
+
 /// Turns a plan into one for the host's own root. `why` is what keeps namespaces away.
 ///
 /// # Errors
@@ -192,6 +206,13 @@ pub fn relocate(plan: &Plan, place: &Place, why: &str) -> Result<(Plan, Bare), R
     let Some(own_words) = plan.own_words else {
         return Err(cannot("starting a plain image".into(), "an image that smcp did not build"));
     };
+    if plan.identity.mapping == Mapping::Unprivileged {
+        // The store's: the tree is one of its layers.
+        for directory in plan.tree.ancestors().skip(1).take(2) {
+            let_through(directory)
+                .map_err(|why| Refusal::new(format!("opening a way through {}", directory.display()), why))?;
+        }
+    }
     let tree = Tree::open(&plan.tree)
         .map_err(|why| Refusal::new(format!("the package's tree {}", plan.tree.display()), why))?;
     let mut bare = Bare {
@@ -199,6 +220,7 @@ pub fn relocate(plan: &Plan, place: &Place, why: &str) -> Result<(Plan, Bare), R
         read: vec![plan.tree.clone()],
         write: vec![place.home(), place.temporary()],
         execute: Vec::new(),
+        nproc: guard::tasks_of(plan.identity.uid) + plan.rlimits.nproc,
         canary: place.canary(),
     };
     let mut granted = Vec::new();
@@ -274,15 +296,15 @@ fn environment(plan: &Plan, place: &Place, inside: &dyn Fn(&Path) -> Option<Path
     let of = |variable: &Variable| {
         let value = variable.value.expose();
         match variable.name.as_str() {
-            "HOME" => Secret::new(&place.home().display().to_string()),
-            _ if value.starts_with('/') => Secret::new(&list(value)),
+            "HOME" => Secret::new(place.home().display().to_string()),
+            _ if value.starts_with('/') => Secret::new(list(value)),
             _ => variable.value.clone(),
         }
     };
     let mut env: Vec<Variable> =
         plan.env.iter().map(|variable| Variable { name: variable.name.clone(), value: of(variable) }).collect();
     if !env.iter().any(|variable| variable.name == "TMPDIR") {
-        let value = Secret::new(&place.temporary().display().to_string());
+        let value = Secret::new(place.temporary().display().to_string());
         env.push(Variable { name: "TMPDIR".into(), value });
     }
     env

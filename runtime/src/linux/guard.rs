@@ -149,6 +149,15 @@ pub fn descendants(of: Pid) -> Vec<Pid> {
     tree.processes.iter().skip(1).filter_map(|process| Pid::from_raw(process.pid)).collect()
 }
 
+/// Processes and threads of a user on the whole machine, as RLIMIT_NPROC counts them where no user namespace has a count of
+/// its own.
+pub fn tasks_of(uid: u32) -> u64 {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let of_user = processes.filter(|entry| entry.metadata().is_ok_and(|about| about.uid() == uid));
+    let pids = of_user.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(Stat::of).map(|stat| stat.threads).sum()
+}
+
 /// CPU time of a tree over all looks, from below: a parent that ignores SIGCHLD makes its children's time count nowhere
 /// in the kernel, so that of each process seen is kept here too.
 #[derive(Debug, Default)]

@@ -106,11 +106,13 @@ fn drop_capabilities(order: &Order) -> rustix::io::Result<()> {
         }
     }
     rustix::thread::clear_ambient_capability_set()?;
-    if order.plan.identity.mapping != Mapping::Unprivileged {
-        let none = CapabilitySet::empty();
-        rustix::thread::set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
-    }
-    Ok(())
+    let none = CapabilitySet::empty();
+    let kept = match order.plan.identity.mapping {
+        // The effective ones go with root's uid.
+        Mapping::Unprivileged => rustix::thread::capabilities(None)?,
+        Mapping::Caller | Mapping::Root => CapabilitySets { effective: none, permitted: none, inheritable: none },
+    };
+    rustix::thread::set_capabilities(None, CapabilitySets { inheritable: none, ..kept })
 }
 
 /// Whether the unprivileged user that root's server is can get to the package at all.

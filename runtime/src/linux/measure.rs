@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::process::Resource;
 use rustix::thread::UnshareFlags;
 
+use super::bare::Bare;
 use super::sys;
 use super::wire::Order;
 use crate::plan::Plan;
@@ -25,7 +26,7 @@ pub fn all(order: &Order, ours: &[BorrowedFd<'_>]) -> Report {
     report.set(Layer::ReadOnlyRoot, if bare.is_some() { Status::Absent(host.into()) } else { read_only_root() });
     report.set(Layer::Capabilities, capabilities(bare.is_none()));
     report.set(Layer::NoNewPrivileges, no_new_privileges());
-    report.set(Layer::ResourceLimits, resource_limits(&order.plan, bare.is_none()));
+    report.set(Layer::ResourceLimits, resource_limits(&order.plan, bare));
     report.set(Layer::Descriptors, descriptors(ours));
     report
 }
@@ -97,25 +98,23 @@ fn no_new_privileges() -> Status {
     }
 }
 
-fn resource_limits(plan: &Plan, namespaces: bool) -> Status {
+fn resource_limits(plan: &Plan, bare: Option<&Bare>) -> Status {
     let wanted = [
         (Resource::Core, plan.rlimits.core, "core"),
         (Resource::Data, plan.rlimits.data, "data"),
         (Resource::Nofile, plan.rlimits.nofile, "nofile"),
-        (Resource::Nproc, plan.rlimits.nproc, "nproc"),
+        (Resource::Nproc, bare.map_or(plan.rlimits.nproc, |bare| bare.nproc), "nproc"),
     ];
-    // The kernel counts all processes of the uid there, also the caller's others.
-    let counted = |name: &str| namespaces || name != "nproc";
-    for (resource, most, name) in wanted.into_iter().filter(|(_, _, name)| counted(name)) {
+    for (resource, most, name) in wanted {
         let limit = rustix::process::getrlimit(resource);
         if limit.current.is_none_or(|n| n > most) || limit.maximum.is_none_or(|n| n > most) {
             return Status::Absent(format!("{name} is {:?} in place of {most}", limit.maximum));
         }
     }
-    if !namespaces {
-        return Status::Partial("processes are counted by the guard alone".into());
+    match bare {
+        None => Status::Full,
+        Some(_) => Status::Partial("processes are counted together with the caller's others".into()),
     }
-    Status::Full
 }
 
 fn descriptors(ours: &[BorrowedFd<'_>]) -> Status {

@@ -22,8 +22,8 @@ use crate::report::Layer;
 pub fn start(order: &Order, events: &OwnedFd, lifeline: &OwnedFd) -> ! {
     let report = Reporter(events.as_fd());
     let _ = sys::close_all_but(&[events.as_fd(), lifeline.as_fd()]);
-    if order.bare.is_some()
-        && let Err(why) = limit(&order.plan.rlimits)
+    if let Some(bare) = &order.bare
+        && let Err(why) = limit(&Rlimits { nproc: bare.nproc, ..order.plan.rlimits })
     {
         report.send(&Event::Refused(Refusal::new("limiting the server's process", why)));
         sys::exit_now(125);
@@ -60,6 +60,7 @@ fn limit(rlimits: &Rlimits) -> rustix::io::Result<()> {
     rustix::process::setrlimit(Resource::Core, to(rlimits.core))?;
     rustix::process::setrlimit(Resource::Data, to(rlimits.data))?;
     rustix::process::setrlimit(Resource::Nofile, to(rlimits.nofile))?;
+    rustix::process::setrlimit(Resource::Nproc, to(rlimits.nproc))?;
     rustix::thread::set_no_new_privs(true)
 }
 
