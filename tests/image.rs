@@ -20,6 +20,7 @@ const ARTIFACT_TYPE: &str = "application/vnd.smcp.package.v1+json";
 /// An image of one layer, before it is written.
 pub struct Image {
     files: Vec<(String, u32, Vec<u8>)>,
+    links: Vec<(String, String)>,
     manifest: Value,
     config: Value,
     label: bool,
@@ -31,6 +32,7 @@ impl Image {
         let program = fs::read(probe::path()).expect("the probe was compiled");
         Image {
             files: vec![("usr/bin/probe".into(), 0o755, program)],
+            links: vec![],
             manifest: json!({
                 "schemaVersion": 1,
                 "name": "test/probe",
@@ -54,6 +56,12 @@ impl Image {
     /// One more file, owned by root.
     pub fn file(mut self, path: &str, mode: u32, bytes: impl Into<Vec<u8>>) -> Image {
         self.files.push((path.into(), mode, bytes.into()));
+        self
+    }
+
+    /// A symbolic link, before all files.
+    pub fn link(mut self, path: &str, leads_to: &str) -> Image {
+        self.links.push((path.into(), leads_to.into()));
         self
     }
 
@@ -82,7 +90,7 @@ impl Image {
 
     /// The same with a layer that was changed, as only a hostile packer writes it.
     pub fn build_with(mut self, change: impl FnOnce(&mut [u8])) -> Built {
-        let mut layer = layer(&self.files);
+        let mut layer = layer(&self.links, &self.files);
         change(&mut layer);
         let layer = Blob::new(LAYER, layer);
         if self.label {
@@ -103,8 +111,14 @@ impl Image {
     }
 }
 
-fn layer(files: &[(String, u32, Vec<u8>)]) -> Vec<u8> {
+fn layer(links: &[(String, String)], files: &[(String, u32, Vec<u8>)]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
+    for (path, leads_to) in links {
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(tar::EntryType::Symlink);
+        header.set_size(0);
+        tar.append_link(&mut header, path, leads_to).expect("memory can be written");
+    }
     let mut made = Vec::new();
     let mut append = |path: &str, kind, mode, bytes: &[u8]| {
         let mut header = tar::Header::new_ustar();

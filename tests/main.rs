@@ -12,6 +12,7 @@ mod command;
 mod escape;
 mod image;
 mod kernel;
+mod known_attacks;
 mod liar;
 mod limits;
 mod needs;

@@ -17,6 +17,7 @@ pub fn path() -> &'static Path {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/probe/probe.rs");
         let text = [
             &include_bytes!("probe/probe.rs")[..],
+            include_bytes!("probe/escape.rs"),
             include_bytes!("probe/kernel.rs"),
             include_bytes!("probe/limits.rs"),
         ]

@@ -32,6 +32,11 @@ pub fn attempt(verb: &str, rest: &[&str]) -> Option<io::Result<String>> {
     })
 }
 
+/// The number of a call of the table.
+pub fn number_of(name: &str) -> Option<i64> {
+    sys::CALLS.iter().find(|call| call.0 == name).map(|call| call.1)
+}
+
 fn call(name: &str) -> io::Result<String> {
     let (_, number, arguments) = sys::CALLS.iter().find(|call| call.0 == name).unwrap_or_else(|| panic!("no {name}"));
     sys::call(*number, *arguments).map(|answer| answer.to_string())

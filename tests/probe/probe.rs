@@ -7,6 +7,7 @@
 //! It has its own declarations of the few libc calls it makes, because rustc alone compiles it; each wrapper in `sys`
 //! passes pointers to live Rust values only.
 
+mod escape;
 mod kernel;
 mod limits;
 
@@ -174,6 +175,7 @@ fn attempt(verb: &str, rest: &[&str]) -> io::Result<String> {
         "shm-remove" => sys::shm_remove(number(0) as i32).map(|()| "\"removed\"".into()),
         other => kernel::attempt(other, rest)
             .or_else(|| limits::attempt(other, rest))
+            .or_else(|| escape::attempt(other, rest))
             .unwrap_or_else(|| panic!("no verb {other:?}")),
     }
 }

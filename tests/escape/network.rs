@@ -1,0 +1,69 @@
+//! The host's sockets, other families and kinds of sockets, and the network's settings.
+
+use super::Attempt;
+use super::Grants::{Reading, Writing};
+
+const GRANTED_SOCKET: &str = "who grants a directory grants the sockets in it, also for reading alone";
+
+pub const ATTEMPTS: &[Attempt] = &[
+    Attempt::new("a-loopback-listener", "connect {tcp}"),
+    Attempt::new("a-listener-on-all-addresses", "connect {tcp-any}"),
+    Attempt::new("an-ipv6-listener", "connect {tcp6}").where_there_is(),
+    Attempt::new("a-datagram-listener", "ask-datagram {udp}"),
+    Attempt::new("the-hosts-table-of-sockets", "holds /proc/net/tcp {tcp-hex}"),
+    Attempt::new("the-hosts-table-of-unix-sockets", "holds /proc/net/unix {abstract}"),
+    Attempt::new("an-abstract-socket", "connect-abstract {abstract}"),
+    Attempt::new("an-abstract-datagram-socket", "connect-abstract-datagram {abstract-datagram}"),
+    Attempt::new("a-private-socket", "connect-unix {private}/socket"),
+    Attempt::new("a-descriptor-from-a-private-socket", "take-descriptor {private}/socket"),
+    Attempt::new("a-private-socket-beside-a-grant", "connect-unix {project}/../private/socket").with(Writing),
+    Attempt::new("a-private-socket-through-a-link", "connect-unix {project}/escape/socket").with(Writing),
+    Attempt::new("a-socket-in-a-grant", "connect-unix {project}/socket").with(Writing).but_works(GRANTED_SOCKET),
+    Attempt::new("a-socket-in-a-grant-for-reading", "connect-unix {project}/socket")
+        .with(Reading)
+        .but_works(GRANTED_SOCKET),
+    // Families: each brings code of the kernel that no server needs, and loads it where it is a module.
+    Attempt::new("vsock", "sys socket 40 1 0").where_there_is(),
+    Attempt::new("alg", "sys socket 38 5 0").where_there_is(),
+    Attempt::root("packet", "sys socket 17 3 3").where_there_is(),
+    Attempt::root("raw-ip", "sys socket 2 3 1"),
+    Attempt::root("raw-ipv6", "sys socket 10 3 58").where_there_is(),
+    Attempt::root("xdp", "sys socket 44 3 0").where_there_is(),
+    Attempt::root("key", "sys socket 15 3 2").where_there_is(),
+    Attempt::new("tipc", "sys socket 30 1 0").where_there_is(),
+    Attempt::new("bluetooth", "sys socket 31 3 0").where_there_is(),
+    Attempt::new("can", "sys socket 29 3 1").where_there_is(),
+    Attempt::new("rds", "sys socket 21 5 0").where_there_is(),
+    Attempt::new("smc", "sys socket 43 1 0").where_there_is(),
+    Attempt::new("ax25", "sys socket 3 5 0").where_there_is(),
+    Attempt::new("x25", "sys socket 9 5 0").where_there_is(),
+    Attempt::new("appletalk", "sys socket 5 2 0").where_there_is(),
+    Attempt::new("llc", "sys socket 26 1 0").where_there_is(),
+    Attempt::new("pppox", "sys socket 24 1 0").where_there_is(),
+    Attempt::new("caif", "sys socket 37 5 0").where_there_is(),
+    Attempt::new("phonet", "sys socket 35 2 0").where_there_is(),
+    Attempt::new("nfc", "sys socket 39 3 0").where_there_is(),
+    Attempt::new("kcm", "sys socket 41 2 0").where_there_is(),
+    Attempt::new("qipcrtr", "sys socket 42 2 0").where_there_is(),
+    Attempt::new("mctp", "sys socket 45 2 0").where_there_is(),
+    // Transports and kinds.
+    Attempt::new("mptcp", "sys socket 2 1 262").where_there_is(),
+    Attempt::new("sctp", "sys socket 2 1 132").where_there_is(),
+    Attempt::new("dccp", "sys socket 2 6 33").where_there_is(),
+    Attempt::new("udp-lite", "sys socket 2 2 136").where_there_is(),
+    Attempt::new("l2tp", "sys socket 2 2 115").where_there_is(),
+    Attempt::new("netlink-of-events", "sys socket 16 3 15"),
+    Attempt::new("netlink-of-audit", "sys socket 16 3 9").where_there_is(),
+    Attempt::new("netlink-of-sockets", "sys socket 16 3 4").where_there_is(),
+    Attempt::new("netlink-of-netfilter", "sys socket 16 3 12").where_there_is(),
+    Attempt::new("netlink-of-ipsec", "sys socket 16 3 6").where_there_is(),
+    Attempt::new("netlink-of-crypto", "sys socket 16 3 21").where_there_is(),
+    Attempt::new("netlink-of-families", "sys socket 16 3 16").where_there_is(),
+    Attempt::new("netlink-of-processes", "sys socket 16 3 11").where_there_is(),
+    Attempt::new("netlink-of-selinux", "sys socket 16 3 7").where_there_is(),
+    Attempt::new("netlink-above-32-bits", "sys socket 0x100000010 3 15"),
+    Attempt::root("changing-an-interface", "change-interface"),
+    Attempt::root("a-transparent-socket", "open-transparent"),
+    Attempt::root("a-buffer-above-the-limit", "force-buffer"),
+    Attempt::root("forwarding-for-others", "open-to-write /proc/sys/net/ipv4/ip_forward"),
+];

@@ -1,0 +1,242 @@
+//! Ways out that a row cannot tell: several steps, several places, a terminal, what does not show.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use serde_json::json;
+
+use crate::image::{self, Image};
+use crate::needs;
+use crate::place;
+use crate::probe::{self, REFUSED};
+use crate::world::{SECRET, User, World, as_each_user};
+
+as_each_user! {
+    keeping_a_descriptor,
+    no_capability_is_left,
+    becoming_root_by_a_set_user_id_program,
+    killing_the_first_process,
+    only_its_own_processes_show,
+    mounting_over_what_is_there,
+    the_hosts_name_does_not_show,
+    its_table_of_mounts_shows_nothing_of_the_hosts,
+    listing_everything,
+    a_planted_link_is_no_way_for_the_next_run,
+    a_link_of_the_package_is_no_way_to_mount_elsewhere,
+    what_is_the_kernels_is_no_grant,
+    a_name_that_begins_like_a_grant,
+    the_callers_terminal_is_not_the_servers,
+}
+
+/// Descriptors that the caller left open (E14).
+fn keeping_a_descriptor(world: &World) {
+    let secret = world.path("private/secret");
+    let outside = world.bare(&["fds"]).descriptors(3..=20, &secret).run().ok();
+    outside.check(outside.text().matches("private/secret").count() == 18, "18 descriptors were expected outside");
+    let inside = world.caged(&[], &["fds"]).descriptors(3..=20, &secret).run().ok();
+    let numbers: Vec<_> = inside.json().as_object().unwrap().keys().cloned().collect();
+    inside.check(numbers == ["0", "1", "2"], "descriptors 0, 1 and 2 alone were expected");
+    for number in 3..=20 {
+        let verb = ["read", &format!("/proc/self/fd/{number}")];
+        world.bare(&verb).descriptors(number..=number, &secret).run().ok();
+        world.caged(&[], &verb).descriptors(number..=number, &secret).run().expect(REFUSED);
+    }
+}
+
+/// No set of capabilities holds any.
+fn no_capability_is_left(world: &World) {
+    let ids = world.caged(&[], &["ids"]).run().ok().json();
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert_eq!(ids[set], "0000000000000000", "{set}: {ids}");
+    }
+    assert_eq!(ids["NoNewPrivs"], "1");
+}
+
+/// A set-user-id program of root's makes root of its caller outside, and nothing inside.
+fn becoming_root_by_a_set_user_id_program(world: &World) {
+    if !needs::root() {
+        return;
+    }
+    let program = world.path("project/suid");
+    fs::copy(probe::path(), &program).unwrap();
+    std::os::unix::fs::chown(&program, Some(0), Some(0)).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    let program = program.to_str().unwrap();
+    let effective = |ids: serde_json::Value| ids["Uid"].as_str().unwrap().split(' ').nth(1).unwrap().to_owned();
+    assert_eq!(effective(world.bare(&["exec", program, "ids"]).run().ok().json()), "0");
+    let inside = world
+        .caged(&["--allow-write", &world.text("project"), "--allow-subprocess"], &["exec", program, "ids"])
+        .run()
+        .ok()
+        .json();
+    assert_ne!(effective(inside.clone()), "0", "{inside}");
+    assert_eq!(inside["CapEff"], "0000000000000000");
+}
+
+/// It cannot be killed from inside: the run would end by 137 then.
+fn killing_the_first_process(world: &World) {
+    let ended = world.caged(&[], &["signal", "1", "9"]).run();
+    ended.check([0, REFUSED].contains(&ended.code()), "the run should go on");
+}
+
+fn only_its_own_processes_show(world: &World) {
+    let pids = world.caged(&[], &["processes"]).run().ok().json();
+    assert!(pids.as_object().unwrap().len() <= 2, "PID 1 and the server alone: {pids}");
+}
+
+fn mounting_over_what_is_there(world: &World) {
+    for place in ["/tmp", "/", "/proc", &world.text("home")] {
+        for verb in ["mount", "unmount", "remount-writable"] {
+            world.caged(&[], &[verb, place]).run().expect(REFUSED);
+        }
+    }
+}
+
+fn the_hosts_name_does_not_show(world: &World) {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert_ne!(world.caged(&[], &["hostname"]).run().ok().json(), name.trim());
+}
+
+/// Its mounts alone are in its table: no path of the host's root, and no disk but under the grants.
+fn its_table_of_mounts_shows_nothing_of_the_hosts(world: &World) {
+    let mounts =
+        world.caged(&["--allow-read", &world.text("project")], &["read", "/proc/self/mountinfo"]).run().ok().text();
+    assert!(!mounts.contains("/var/lib") && !mounts.contains("/run/"), "{mounts}");
+}
+
+/// The secret of a world is in no answer to anything that a server can list.
+fn listing_everything(world: &World) {
+    for path in ["/", "/home", "/root", "/var", "/run", "/mnt", "/etc", "/usr/bin"] {
+        let ended = world.caged(&[], &["list", path]).run();
+        ended.check([0, REFUSED].contains(&ended.code()), "an answer was expected");
+        ended.check(!ended.text().contains(SECRET), "no secret was expected");
+    }
+    let root = world.caged(&[], &["list", "/"]).run().ok().json();
+    for foreign in ["boot", "lost+found", "media", "opt", "srv", "work"] {
+        assert!(!root.as_array().unwrap().contains(&json!(foreign)), "{root}");
+    }
+}
+
+/// What a server leaves in a grant is not followed when the next run mounts there (CVE-2021-30465, CVE-2019-16884).
+fn a_planted_link_is_no_way_for_the_next_run(world: &World) {
+    let (project, private) = (world.text("project"), world.text("private"));
+    world.directory("other");
+    world.file("other/note", "granted");
+    for (target, is) in [("escape", &*private), ("proc", "/proc"), ("up", "../private")] {
+        symlink(is, world.path("project").join(target)).unwrap();
+        let mount = format!("{}:{project}/{target}/other", world.text("other"));
+        let ended = world.caged(&["--allow-write", &project, "--mount", &mount], &["list", "/"]).run();
+        ended.check(ended.code() != 0, "a mount beneath a link of the grant is refused");
+        let mount = format!("{}:{project}/{target}", world.text("other"));
+        let ended = world.caged(&["--allow-write", &project, "--mount", &mount], &["list", "/"]).run();
+        ended.check(ended.code() != 0, "a mount on a link of the grant is refused");
+    }
+    assert_eq!(fs::read_dir(&private).unwrap().count(), 1, "nothing was made where the links lead");
+}
+
+/// The places of mounts and of smcp's own files are not looked for through links of the package.
+fn a_link_of_the_package_is_no_way_to_mount_elsewhere(world: &World) {
+    let private = world.text("private");
+    let before = fs::read_dir(&private).unwrap().count();
+    let run = |link: &str, leads_to: &str, verb: [&str; 2]| {
+        let package =
+            Image::probe().link(link, leads_to).build().write(&world.directory(&format!("of-{}", link.len())));
+        let mount = format!("--mount={}:/home/mounted", world.text("project"));
+        world.smcp(["run", &mount, &package]).args(verb).run()
+    };
+    for (link, leads_to) in [
+        ("proc", &*private),
+        ("dev", "/proc/self/root"),
+        ("tmp", "../../../../../private"),
+        ("etc", &private),
+        ("home", "/"),
+        ("etc/hosts", "/proc/sys/kernel/core_pattern"),
+        ("etc/passwd", &world.text("private/secret")),
+    ] {
+        let ended = run(link, leads_to, ["list", "/"]);
+        ended.check(ended.code() != 0, "a refusal was expected");
+        ended.says(&[link]);
+    }
+    // Hidden by the cage's own /dev.
+    assert_eq!(run("dev/shm", &private, ["list", "/dev/shm"]).ok().json(), json!([]));
+    assert_eq!(fs::read_dir(&private).unwrap().count(), before, "nothing was made where the links lead");
+}
+
+/// Neither by its path nor through a link, neither as what is granted nor as the place where it is mounted.
+fn what_is_the_kernels_is_no_grant(world: &World) {
+    symlink("/proc", world.path("project/kernel")).unwrap();
+    let (project, link) = (world.text("project"), world.text("project/kernel"));
+    for source in
+        ["/", "/proc", "/proc/self", "/proc/1/root", "/proc/sys/kernel", "/sys", "/sys/fs/cgroup", "/dev", &link]
+    {
+        for flag in ["--allow-read", "--allow-write", "--mount"] {
+            let ended = world.caged(&[flag, source], &["exit", "0"]).run();
+            ended.check([2, 121].contains(&ended.code()), &format!("a refusal of {source} was expected"));
+        }
+    }
+    for target in ["/", "/proc", "/proc/sys", "/proc/self/attr", "/sys/fs/cgroup", "/dev", "/dev/shm/x"] {
+        let mount = format!("{project}:{target}:rw");
+        let ended = world.caged(&["--mount", &mount], &["exit", "0"]).run();
+        ended.check([2, 121].contains(&ended.code()), &format!("a refusal of a mount on {target} was expected"));
+    }
+}
+
+/// CVE-2025-53110: paths are compared by their components.
+fn a_name_that_begins_like_a_grant(world: &World) {
+    world.directory("project-private");
+    let (grant, file) = (world.text("project"), world.file("project-private/file", SECRET));
+    let verb = ["read", file.to_str().unwrap()];
+    pair(world, &["--allow-write", &grant], &verb);
+    pair(world, &["--allow-write", &format!("{grant}/")], &verb);
+}
+
+/// The session is its own: no `/dev/tty` leads to the terminal of whoever started smcp, to read keys or to write there.
+fn the_callers_terminal_is_not_the_servers(world: &World) {
+    let Some(script) = needs::program("script", "bsdutils") else { return };
+    let log = world.file("tmp/typescript", "");
+    let on_a_terminal = |command: &str| {
+        let shown = format!("{command} >{0}/out 2>&1; echo $? >{0}/code", world.text("tmp"));
+        world.program(&script, ["-qec", &shown]).args([&log]).run().ok();
+        let read = |name: &str| fs::read_to_string(world.path("tmp").join(name)).unwrap();
+        (read("code").trim().to_owned(), read("out"))
+    };
+    let open = "open-to-write /dev/tty";
+    let (code, out) = on_a_terminal(&format!("{} {open}", probe::path().display()));
+    assert_eq!(code, "0", "outside there is a terminal: {out}");
+    let smcp = place::smcp().display();
+    let (code, out) = on_a_terminal(&format!("{smcp} run {} {open}", image::probe_reference()));
+    assert_eq!(code, REFUSED.to_string(), "{out}");
+    assert!(out.contains("os error 6"), "no controlling terminal was expected: {out}");
+}
+
+/// As root, a file that the server makes in a grant belongs to root: it must not become a set-user-id program there.
+#[test]
+fn making_a_set_user_id_program_for_the_host() {
+    if !needs::root() {
+        return;
+    }
+    let world = World::new(User::Root);
+    let (file, flags) = (world.text("project/own"), ["--allow-write", &world.text("project")]);
+    world.bare(&["write", &file, "x"]).run().ok();
+    for mode in [0o4755, 0o2755, 0o6755].map(|mode: u32| mode.to_string()) {
+        pair(&world, &flags, &["chmod", &file, &mode]);
+        pair(&world, &flags, &["chmod-open", &file, &mode]);
+        for (verb, kind) in [("make-with-mode", 0), ("make-node", 0o100_000)] {
+            let made = world.text("project/made");
+            let mode = (mode.parse::<u32>().unwrap() | kind).to_string();
+            world.bare(&[verb, &made, &mode]).run().ok();
+            fs::remove_file(&made).unwrap();
+            world.caged(&flags, &[verb, &made, &mode]).run().expect(REFUSED);
+            assert!(!fs::exists(&made).unwrap(), "{verb}");
+        }
+    }
+    // What sets no id is allowed.
+    world.caged(&flags, &["chmod", &file, &0o755.to_string()]).run().ok();
+    world.caged(&flags, &["make-with-mode", &world.text("project/made"), &0o755.to_string()]).run().ok();
+}
+
+#[track_caller]
+fn pair(world: &World, flags: &[&str], verb: &[&str]) {
+    world.bare(verb).run().ok();
+    world.caged(flags, verb).run().expect(REFUSED);
+}

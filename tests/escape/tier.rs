@@ -1,0 +1,85 @@
+//! The tiers: which layers there are to hold a server, and how a machine is made to offer no more.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::command::Smcp;
+use crate::world::{User, World};
+use crate::{image, needs, place};
+
+/// A way to run smcp, by which it finds the layers of one tier.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Tier {
+    /// As this machine is: tier 3, or tier 2 where the user has no cgroup.
+    Best,
+    /// Tier 2: as root, in a mount namespace where no cgroup can be found.
+    WithoutCgroup,
+    /// Tier 1: as an ordinary user, where no user namespace may be made.
+    WithoutNamespaces,
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Tier::Best => "tier 3 or 2",
+            Tier::WithoutCgroup => "tier 2",
+            Tier::WithoutNamespaces => "tier 1",
+        })
+    }
+}
+
+/// What runs its arguments in a mount namespace without cgroups.
+const NO_CGROUP: [&str; 5] = ["/usr/bin/unshare", "--mount", "sh", "-c", r#"umount -R /sys/fs/cgroup; exec "$0" "$@""#];
+
+/// What runs its arguments as the same user in a user namespace where no other can be made.
+const NO_NAMESPACES: [&str; 7] = [
+    "/usr/bin/unshare",
+    "--user",
+    "--map-current-user",
+    "--keep-caps",
+    "sh",
+    "-c",
+    r#"echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --inh-caps=-all --ambient-caps=-all "$0" "$@""#,
+];
+
+impl Tier {
+    /// The tiers that can be had here, for the world's user.
+    pub fn offered(world: &World) -> Vec<Tier> {
+        let mut tiers = vec![Tier::Best];
+        let cgroups = || Path::new("/sys/fs/cgroup").read_dir().is_ok_and(|mut entries| entries.next().is_some());
+        if world.user() == User::Root && cgroups() && needs::program("unshare", "util-linux").is_some() {
+            tiers.push(Tier::WithoutCgroup);
+        }
+        let one = Tier::WithoutNamespaces;
+        if world.user() == User::Ordinary && one.caged(world, &[], &["exit", "0"]).run().code() == 0 {
+            tiers.push(one);
+        }
+        tiers
+    }
+
+    /// `smcp run FLAGS PROBE VERB…` at this tier.
+    pub fn caged<'w>(self, world: &'w World, flags: &[String], verb: &[&str]) -> Smcp<'w> {
+        let wrapper: &[&str] = match self {
+            Tier::Best => &[],
+            Tier::WithoutCgroup => &NO_CGROUP,
+            Tier::WithoutNamespaces => &NO_NAMESPACES,
+        };
+        let smcp = [place::smcp().to_str().expect("the shared place is UTF-8"), "run"];
+        let words: Vec<_> = wrapper.iter().copied().chain(smcp).collect();
+        world.program(words[0], &words[1..]).args(flags).args([image::probe_reference()]).args(verb)
+    }
+
+    /// Fails unless the newest run was at this tier, by what it measured.
+    #[track_caller]
+    pub fn check(self, world: &World) {
+        let entries = world.audit();
+        let begin = entries.iter().rev().find(|entry| entry["event"] == "begin").expect("a run was begun");
+        let (namespaces, cgroup) = (begin["layers"]["user-namespace"] == "full", &begin["cgroup"]);
+        let holds = match self {
+            Tier::Best => namespaces,
+            Tier::WithoutCgroup => namespaces && cgroup == "none",
+            Tier::WithoutNamespaces => begin["layers"]["user-namespace"] != "full",
+        };
+        assert!(holds, "not at {self}: {begin}");
+    }
+}
