@@ -4,11 +4,12 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::identity::Mapping;
 use crate::plan::{Exec, HOSTNAME, Mount, Plan, What};
 use bundle::Access;
 
 /// Files of procfs that tell about the host or act on it: the list of the OCI runtimes.
-pub const MASKED_PATHS: [&str; 9] = [
+const MASKED_PATHS: [&str; 9] = [
     "/proc/acpi",
     "/proc/asound",
     "/proc/interrupts",
@@ -18,6 +19,17 @@ pub const MASKED_PATHS: [&str; 9] = [
     "/proc/sched_debug",
     "/proc/scsi",
     "/proc/timer_list",
+];
+
+/// Files of procfs that only the host's root can read, which a server is by `--user root` alone: where memory lies and who
+/// has it.
+const ROOTS_PATHS: [&str; 6] = [
+    "/proc/kpagecgroup",
+    "/proc/kpagecount",
+    "/proc/kpageflags",
+    "/proc/pagetypeinfo",
+    "/proc/slabinfo",
+    "/proc/vmallocinfo",
 ];
 
 /// Directories of procfs that act on the host; and `/dev`, where nothing is to be made beside the devices.
@@ -64,7 +76,7 @@ pub fn render(plan: &Plan, root: &Path, scope: Scope) -> Value {
         "linux": {
             "namespaces": namespaces.iter().map(|name| json!({"type": name})).collect::<Vec<_>>(),
             "rootfsPropagation": "private",
-            "maskedPaths": MASKED_PATHS,
+            "maskedPaths": masked(identity.mapping),
             "readonlyPaths": READ_ONLY_PATHS,
         },
     });
@@ -82,6 +94,13 @@ pub fn render(plan: &Plan, root: &Path, scope: Scope) -> Value {
         }
     }
     config
+}
+
+fn masked(mapping: Mapping) -> Vec<&'static str> {
+    match mapping {
+        Mapping::Root => [&MASKED_PATHS[..], &ROOTS_PATHS].concat(),
+        Mapping::Caller | Mapping::Unprivileged => MASKED_PATHS.to_vec(),
+    }
 }
 
 fn rlimit(name: &str, value: u64) -> Value {

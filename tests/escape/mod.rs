@@ -76,6 +76,8 @@ pub struct Attempt {
     grants: Grants,
     /// At tiers 3 and 2, which differ by the cgroup alone.
     caged: Expected,
+    /// The same where the server is root itself (`--user root`).
+    as_root: Expected,
     /// At tier 1: no namespaces.
     tier_1: Expected,
 }
@@ -132,6 +134,7 @@ impl Attempt {
             everywhere: true,
             grants: Grants::Nothing,
             caged: Expected::Refused,
+            as_root: Expected::Refused,
             tier_1: Expected::Refused,
         }
     }
@@ -155,7 +158,13 @@ impl Attempt {
 
     /// Works at every tier.
     const fn but_works(self, why: &'static str) -> Attempt {
-        Attempt { caged: Expected::Works(why), tier_1: Expected::Works(why), ..self }
+        let works = Expected::Works(why);
+        Attempt { caged: works, as_root: works, tier_1: works, ..self }
+    }
+
+    /// Is refused at tiers 3 and 2, but where the server is root.
+    const fn weaker_as_root(self, why: &'static str) -> Attempt {
+        Attempt { as_root: Expected::Works(why), ..self }
     }
 
     /// Is refused at tiers 3 and 2 and works at tier 1.
@@ -166,6 +175,7 @@ impl Attempt {
     fn expected(&self, tier: Tier) -> Expected {
         match tier {
             Tier::Best | Tier::WithoutCgroup => self.caged,
+            Tier::AsRoot => self.as_root,
             Tier::WithoutNamespaces => self.tier_1,
         }
     }

@@ -43,7 +43,8 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("the-keepers-environment", "read /proc/{keeper}/environ"),
     Attempt::new("the-keepers-map", "read /proc/{keeper}/maps"),
     Attempt::new("the-keepers-memory", "open-memory /proc/{keeper}/mem"),
-    Attempt::new("the-keepers-descriptors", "list /proc/{keeper}/fd"),
+    Attempt::new("the-keepers-descriptors", "list /proc/{keeper}/fd")
+        .weaker_as_root("their numbers alone: the directory is root's, and nothing in it can be read or opened"),
     Attempt::root("the-keepers-descriptor-opened", "open /proc/{keeper}/fd/1"),
     Attempt::new("the-keepers-root", "list /proc/{keeper}/root/"),
     Attempt::new("the-keepers-stack", "read /proc/{keeper}/syscall"),

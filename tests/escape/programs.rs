@@ -3,6 +3,8 @@
 use super::Attempt;
 use super::Grants::{Programs, Reading, Writing};
 
+const IS_ROOT: &str = "it has these ids already, and no capability with them";
+
 pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("a-program-of-the-host", "exec /bin/true"),
     Attempt::new("a-program-in-a-grant", "exec {project}/tool exit 0").with(Writing),
@@ -20,8 +22,8 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("smcp-itself", "exec {smcp} --version"),
     Attempt::root("a-format-of-programs", "open-to-write /proc/sys/fs/binfmt_misc/register").where_there_is(),
     // Powers.
-    Attempt::root("becoming-root", "sys setresuid 0 0 0"),
-    Attempt::root("becoming-roots-group", "sys setresgid 0 0 0"),
+    Attempt::root("becoming-root", "sys setresuid 0 0 0").weaker_as_root(IS_ROOT),
+    Attempt::root("becoming-roots-group", "sys setresgid 0 0 0").weaker_as_root(IS_ROOT),
     Attempt::root("joining-groups", "sys setgroups 1 w:0"),
     Attempt::root("raising-a-capability", "raise-capabilities"),
     Attempt::root("dropping-the-bounds", "sys prctl 24 12 0 0 0"),

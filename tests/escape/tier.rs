@@ -12,6 +12,8 @@ use crate::{image, needs, place};
 pub enum Tier {
     /// As this machine is: tier 3, or tier 2 where the user has no cgroup.
     Best,
+    /// The same as root itself, by `--user root`.
+    AsRoot,
     /// Tier 2: as root, in a mount namespace where no cgroup can be found.
     WithoutCgroup,
     /// Tier 1: as an ordinary user, where no user namespace may be made.
@@ -22,6 +24,7 @@ impl fmt::Display for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Tier::Best => "tier 3 or 2",
+            Tier::AsRoot => "tier 3 or 2 as root itself",
             Tier::WithoutCgroup => "tier 2",
             Tier::WithoutNamespaces => "tier 1",
         })
@@ -46,6 +49,9 @@ impl Tier {
     /// The tiers that can be had here, for the world's user.
     pub fn offered(world: &World) -> Vec<Tier> {
         let mut tiers = vec![Tier::Best];
+        if world.user() == User::Root {
+            tiers.push(Tier::AsRoot);
+        }
         let cgroups = || Path::new("/sys/fs/cgroup").read_dir().is_ok_and(|mut entries| entries.next().is_some());
         if world.user() == User::Root && cgroups() && needs::program("unshare", "util-linux").is_some() {
             tiers.push(Tier::WithoutCgroup);
@@ -60,13 +66,14 @@ impl Tier {
     /// `smcp run FLAGS PROBE VERB…` at this tier.
     pub fn caged<'w>(self, world: &'w World, flags: &[String], verb: &[&str]) -> Smcp<'w> {
         let wrapper: &[&str] = match self {
-            Tier::Best => &[],
+            Tier::Best | Tier::AsRoot => &[],
             Tier::WithoutCgroup => &NO_CGROUP,
             Tier::WithoutNamespaces => &NO_NAMESPACES,
         };
         let smcp = [place::smcp().to_str().expect("the shared place is UTF-8"), "run"];
         let words: Vec<_> = wrapper.iter().copied().chain(smcp).collect();
-        world.program(words[0], &words[1..]).args(flags).args([image::probe_reference()]).args(verb)
+        let user: &[&str] = if self == Tier::AsRoot { &["--user", "root"] } else { &[] };
+        world.program(words[0], &words[1..]).args(user).args(flags).args([image::probe_reference()]).args(verb)
     }
 
     /// Fails unless the newest run was at this tier, by what it measured.
@@ -76,7 +83,7 @@ impl Tier {
         let begin = entries.iter().rev().find(|entry| entry["event"] == "begin").expect("a run was begun");
         let (namespaces, cgroup) = (begin["layers"]["user-namespace"] == "full", &begin["cgroup"]);
         let holds = match self {
-            Tier::Best => namespaces,
+            Tier::Best | Tier::AsRoot => namespaces,
             Tier::WithoutCgroup => namespaces && cgroup == "none",
             Tier::WithoutNamespaces => begin["layers"]["user-namespace"] != "full",
         };

@@ -25,6 +25,11 @@ pub fn attempt(verb: &str, rest: &[&str]) -> Option<io::Result<String>> {
         "readlink" => fs::read_link(rest[0]).map(|to| super::quote(&to.display().to_string())),
         "holds" => done(fs::read(rest[0]).and_then(|text| holds(&text, rest[1]))),
         "holds-any" => done(fs::read(rest[0]).and_then(|text| some(!text.is_empty(), "it is empty"))),
+        "holds-any-of-a-page" => done(File::open(rest[0]).and_then(|mut file| {
+            let mut page = Vec::new();
+            file.by_ref().take(4096).read_to_end(&mut page)?;
+            some(!page.is_empty(), "it is empty")
+        })),
         "read-at" => read_at(rest[0], rest[1]),
         "read-from" => env::set_current_dir(rest[0]).and_then(|()| read(rest[1])),
         "read-by-link" => undone(symlink(rest[1], rest[0]).and_then(|()| read(rest[0])), rest[0]),
