@@ -93,7 +93,7 @@ fn a_plain_image_runs_its_entry_point(world: &World) {
 /// The limits of a run are set, all of them, also where nobody asks for any.
 fn limits_are_never_absent(world: &World) {
     let text = world.caged(&[], &["limits"]).run().ok().text();
-    for (name, value) in [("Max processes", "256"), ("Max open files", "1024"), ("Max core file size", "0")] {
+    for (name, value) in [("Max processes", "256"), ("Max open files", "1024"), ("Max core file size", "1")] {
         let line = text.split("\", \"").find(|l| l.contains(name)).unwrap_or_default();
         assert_eq!(
             line.trim_start_matches(['[', '"']).replace(name, "").split_whitespace().next(),

@@ -188,7 +188,7 @@ impl From<&Limits> for Watched {
 /// Caps by setrlimit(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rlimits {
-    /// Bytes of a core file.
+    /// Bytes of a core file. 1 also keeps the kernel from starting a program that takes cores, which 0 does not, core(5).
     pub core: u64,
     /// Bytes of heap and private mappings of one process.
     pub data: u64,
@@ -196,6 +196,10 @@ pub struct Rlimits {
     pub nofile: u64,
     /// Threads of all processes of the cage.
     pub nproc: u64,
+    /// The best priority that it can give itself, as 20 less the nice value: none that is better than the usual.
+    pub nice: u64,
+    /// The highest real-time priority that it can give itself.
+    pub rtprio: u64,
 }
 
 /// The host name inside every cage.
@@ -291,10 +295,12 @@ fn allow_exec(mounts: &mut [Mount], path: &Path) {
 fn rlimits(limits: &Limits) -> Rlimits {
     const LEAST_DATA: u64 = 128 << 20;
     Rlimits {
-        core: 0,
+        core: 1,
         data: (limits.memory + limits.memory / 4).max(LEAST_DATA),
         nofile: limits.fds.into(),
         nproc: limits.pids.into(),
+        nice: 0,
+        rtprio: 0,
     }
 }
 

@@ -26,6 +26,8 @@ as_each_user! {
     what_is_the_kernels_is_no_grant,
     a_name_that_begins_like_a_grant,
     the_callers_terminal_is_not_the_servers,
+    the_callers_right_to_real_time_is_not_the_servers,
+    a_crash_starts_nothing_of_the_hosts,
 }
 
 /// Descriptors that the caller left open (E14).
@@ -207,6 +209,54 @@ fn the_callers_terminal_is_not_the_servers(world: &World) {
     let (code, out) = on_a_terminal(&format!("{smcp} run {} {open}", image::probe_reference()));
     assert_eq!(code, REFUSED.to_string(), "{out}");
     assert!(out.contains("os error 6"), "no controlling terminal was expected: {out}");
+}
+
+/// Where limits.conf gives the caller real-time priorities, as for sound, a server would have the machine for itself.
+fn the_callers_right_to_real_time_is_not_the_servers(world: &World) {
+    let plan = world.smcp(["run", "--dry-run", "--json", image::probe_reference()]).run().ok().json();
+    for name in ["RLIMIT_NICE", "RLIMIT_RTPRIO"] {
+        let limits = plan["config"]["process"]["rlimits"].as_array().unwrap();
+        assert!(limits.contains(&json!({"type": name, "soft": 0, "hard": 0})), "{limits:?}");
+    }
+    let tools = [needs::program("prlimit", "util-linux"), needs::program("setpriv", "util-linux")];
+    if !needs::root() || tools.contains(&None) {
+        return;
+    }
+    // Root raises the limits, and the user has them.
+    let outer = World::new(User::Root);
+    let ids = [world.user().id(), world.user().group()].map(|id| id.to_string());
+    let with_limits = |command: &[&str]| {
+        let raised =
+            ["--rtprio=5", "--nice=30", "/usr/bin/setpriv", "--reuid", &ids[0], "--regid", &ids[1], "--clear-groups"];
+        let run = outer.program("/usr/bin/prlimit", raised).args(command).in_directory(world.path("home"));
+        world.environment().into_iter().fold(run, |run, (name, value)| run.env(name, value)).run()
+    };
+    let smcp = [place::smcp().to_str().unwrap(), "run", image::probe_reference()];
+    // Root of a container may lack what raising takes (CAP_SYS_RESOURCE).
+    if with_limits(&["true"]).code() != 0 {
+        return;
+    }
+    for verb in [
+        ["sys", "sched_setscheduler", "0", "1", "w:1"],
+        ["sys", "sched_setscheduler", "0", "2", "w:1"],
+        ["sys", "setpriority", "0", "0", "-5"],
+    ] {
+        with_limits(&[&[probe::path().to_str().unwrap()], &verb[..]].concat()).ok();
+        with_limits(&[&smcp[..], &verb].concat()).expect(REFUSED);
+    }
+}
+
+/// A `core_pattern` that is a program is started as root on the host, with what crashed as its input. It cannot be set for a
+/// test; the kernel starts none where the limit on cores is 1, core(5).
+fn a_crash_starts_nothing_of_the_hosts(world: &World) {
+    let limits = world.caged(&[], &["limits"]).run().ok().text();
+    let cores = limits.split("\", \"").find_map(|line| line.strip_prefix("Max core file size")).unwrap();
+    let values: Vec<_> = cores.split_whitespace().take(2).collect();
+    assert_eq!(values, ["1", "1"], "{limits}");
+    for flags in [vec![], vec!["--cwd", &world.text("project")]] {
+        world.caged(&flags, &["abort"]).run().expect(128 + 6);
+    }
+    assert_eq!(fs::read_dir(world.path("project")).unwrap().count(), 0, "no core was left");
 }
 
 /// As root, a file that the server makes in a grant belongs to root: it must not become a set-user-id program there.

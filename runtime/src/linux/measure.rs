@@ -104,6 +104,8 @@ fn resource_limits(plan: &Plan, bare: Option<&Bare>) -> Status {
         (Resource::Data, plan.rlimits.data, "data"),
         (Resource::Nofile, plan.rlimits.nofile, "nofile"),
         (Resource::Nproc, bare.map_or(plan.rlimits.nproc, |bare| bare.nproc), "nproc"),
+        (Resource::Nice, plan.rlimits.nice, "nice"),
+        (Resource::Rtprio, plan.rlimits.rtprio, "rtprio"),
     ];
     for (resource, most, name) in wanted {
         let limit = rustix::process::getrlimit(resource);
