@@ -69,6 +69,7 @@ pub fn render(plan: &Plan, root: &Path, scope: Scope) -> Value {
                 rlimit("RLIMIT_DATA", plan.rlimits.data),
                 rlimit("RLIMIT_NOFILE", plan.rlimits.nofile),
                 rlimit("RLIMIT_NPROC", plan.rlimits.nproc),
+                rlimit("RLIMIT_SIGPENDING", plan.rlimits.sigpending),
                 rlimit("RLIMIT_NICE", plan.rlimits.nice),
                 rlimit("RLIMIT_RTPRIO", plan.rlimits.rtprio),
             ],

@@ -185,7 +185,7 @@ impl From<&Limits> for Watched {
     }
 }
 
-/// Caps by setrlimit(2).
+/// Caps by setrlimit(2). Where the caller has a lower one, that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rlimits {
     /// Bytes of a core file. 1 also keeps the kernel from starting a program that takes cores, which 0 does not, core(5).
@@ -196,6 +196,8 @@ pub struct Rlimits {
     pub nofile: u64,
     /// Threads of all processes of the cage.
     pub nproc: u64,
+    /// Signals that wait and timers. The kernel counts them for the user on the whole machine, so a cage must not use them up.
+    pub sigpending: u64,
     /// The best priority that it can give itself, as 20 less the nice value: none that is better than the usual.
     pub nice: u64,
     /// The highest real-time priority that it can give itself.
@@ -299,6 +301,7 @@ fn rlimits(limits: &Limits) -> Rlimits {
         data: (limits.memory + limits.memory / 4).max(LEAST_DATA),
         nofile: limits.fds.into(),
         nproc: limits.pids.into(),
+        sigpending: 1024,
         nice: 0,
         rtprio: 0,
     }

@@ -37,6 +37,7 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::root("more-processes", "sys prlimit64 0 6 w:-1,-1 0").where_there_is(),
     Attempt::root("cores", "sys prlimit64 0 4 w:-1,-1 0"),
     Attempt::root("more-memory", "sys prlimit64 0 2 w:-1,-1 0"),
+    Attempt::new("using-up-the-callers-signals", "queue-signals 5000"),
     // Loosening.
     Attempt::new("another-filter", "loosen-seccomp"),
     Attempt::new("another-domain", "loosen-landlock /proc/self/comm"),

@@ -28,6 +28,7 @@ as_each_user! {
     the_callers_terminal_is_not_the_servers,
     the_callers_right_to_real_time_is_not_the_servers,
     a_crash_starts_nothing_of_the_hosts,
+    the_callers_watches_are_not_used_up,
 }
 
 /// Descriptors that the caller left open (E14).
@@ -257,6 +258,21 @@ fn a_crash_starts_nothing_of_the_hosts(world: &World) {
         world.caged(&flags, &["abort"]).run().expect(128 + 6);
     }
     assert_eq!(fs::read_dir(world.path("project")).unwrap().count(), 0, "no core was left");
+    // A caller who may have no cores at all, or less of other things, cannot raise that, and need not.
+    let Some(prlimit) = needs::program("prlimit", "util-linux") else { return };
+    let lower = ["--core=0:0", "--nofile=300:300", place::smcp().to_str().unwrap(), "run", image::probe_reference()];
+    let limits = world.program(prlimit, lower).args(["limits"]).run().ok().text();
+    assert!(limits.contains("Max open files            300                  300 "), "{limits}");
+}
+
+/// Instances and watches of inotify are counted for the user on the whole machine, inotify(7).
+fn the_callers_watches_are_not_used_up(world: &World) {
+    let number = |text: &str| text.trim_matches(['"', '\n']).trim_end_matches("\\u000a").parse::<u64>().unwrap();
+    for (what, of) in [("instances", 4), ("watches", 2)] {
+        let all = number(&fs::read_to_string(format!("/proc/sys/fs/inotify/max_user_{what}")).unwrap());
+        let inside = world.caged(&[], &["read", &format!("/proc/sys/user/max_inotify_{what}")]).run().ok().text();
+        assert!(number(&inside) <= all / of, "{what}: {inside} of {all}");
+    }
 }
 
 /// As root, a file that the server makes in a grant belongs to root: it must not become a set-user-id program there.

@@ -87,6 +87,7 @@ pub fn attempt(verb: &str, rest: &[&str]) -> Option<io::Result<String>> {
         "find-in-environments" => find_in("environ", rest[0]),
         "find-in-command-lines" => find_in("cmdline", rest[0]),
         // The kernel and this process.
+        "queue-signals" => done(sys::queue_signals(rest[0].parse().expect("a number of signals"))),
         "see-physical-addresses" => physical_address(),
         "see-kernel-addresses" => kernel_address(),
         "lock-memory" => done(lock_memory(rest[0].parse().expect("a number of MiB"))),
@@ -423,6 +424,8 @@ mod sys {
     const OPEN_BY_HANDLE_AT: c_long = number(304, 265);
     const PIDFD_OPEN: c_long = 434;
 
+    const RT_SIGPROCMASK: c_long = number(14, 135);
+
     const AF_INET: c_int = 2;
     const SOCK_DGRAM: c_int = 2;
     const SOL_SOCKET: c_int = 1;
@@ -439,6 +442,7 @@ mod sys {
         fn prctl(option: c_int, ...) -> c_int;
         fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
         fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: u32) -> c_int;
+        fn sigqueue(pid: c_int, signal: c_int, value: *mut c_void) -> c_int;
         fn recvmsg(fd: c_int, message: *mut Message, flags: c_int) -> isize;
     }
 
@@ -524,6 +528,21 @@ mod sys {
         check(unsafe { syscall(NAME_TO_HANDLE_AT, -100, path.as_ptr(), pointer, &raw mut id, 0) })?;
         // SAFETY: the handle that was just filled.
         check(unsafe { syscall(OPEN_BY_HANDLE_AT, mount.as_raw_fd(), handle.as_ptr(), 0) })
+    }
+
+    /// Queues signals to this process, which blocks them.
+    pub fn queue_signals(count: usize) -> io::Result<()> {
+        const SIGNAL: c_int = 40;
+        const SIG_BLOCK: c_int = 0;
+        let blocked = [1_u64 << (SIGNAL - 1)];
+        // SAFETY: a set of eight bytes, as the kernel has it; the old one is not asked for.
+        check(unsafe { syscall(RT_SIGPROCMASK, SIG_BLOCK, blocked.as_ptr(), std::ptr::null_mut::<u64>(), 8) })?;
+        let own = std::process::id().cast_signed();
+        for _ in 0..count {
+            // SAFETY: the value is not used as a pointer.
+            check(unsafe { sigqueue(own, SIGNAL, std::ptr::null_mut()) }.into())?;
+        }
+        Ok(())
     }
 
     pub fn exec_at(file: &File, arguments: &[&str]) -> io::Error {

@@ -16,6 +16,9 @@ use super::wire::{Event, Refusal};
 use crate::identity::{Identity, Mapping};
 use crate::plan::HOSTNAME;
 
+/// Half of the inotify watches that a user had for long, inotify(7).
+const WATCHES: u64 = 4096;
+
 /// Enters user, mount, network, IPC, UTS and cgroup namespaces as the run's user.
 ///
 /// # Errors
@@ -44,6 +47,12 @@ pub fn enter(identity: &Identity) -> Result<(), Event> {
     // Instances count for the caller on the whole machine, where 128 are usual: a cage must not use them all up, inotify(7).
     fs::write("/proc/sys/user/max_inotify_instances", "32")
         .map_err(|why| Refusal::new("capping inotify instances", why))?;
+    // So do watches: half of them are left to the caller.
+    let watches = fs::read_to_string("/proc/sys/fs/inotify/max_user_watches")
+        .map_err(|why| Refusal::new("reading how many inotify watches there are", why))?;
+    let half = watches.trim().parse::<u64>().map_or(WATCHES, |all| all / 2);
+    fs::write("/proc/sys/user/max_inotify_watches", half.to_string())
+        .map_err(|why| Refusal::new("capping inotify watches", why))?;
     // Nothing mounted here may show outside, and nothing mounted outside may arrive here.
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
         .map_err(|why| Refusal::new("making the mounts private", why))?;

@@ -104,6 +104,7 @@ fn resource_limits(plan: &Plan, bare: Option<&Bare>) -> Status {
         (Resource::Data, plan.rlimits.data, "data"),
         (Resource::Nofile, plan.rlimits.nofile, "nofile"),
         (Resource::Nproc, bare.map_or(plan.rlimits.nproc, |bare| bare.nproc), "nproc"),
+        (Resource::Sigpending, plan.rlimits.sigpending, "sigpending"),
         (Resource::Nice, plan.rlimits.nice, "nice"),
         (Resource::Rtprio, plan.rlimits.rtprio, "rtprio"),
     ];

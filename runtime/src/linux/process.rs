@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::syscall::syscall::SyscallType;
+use rustix::process::{Resource, getrlimit};
 
 use super::channel::Channel;
 use super::init::Init;
@@ -18,6 +19,7 @@ use super::wire::{Event, Refusal, Reporter, chain};
 use super::{enter, root};
 use crate::config::{self, Scope};
 use crate::identity::{Identity, Mapping};
+use crate::plan::Rlimits;
 
 /// Builds the cage whose order comes by the channel, for this user and in this cgroup: files that take a `0` from whoever
 /// joins. Ends with 0 where the container's init runs, else with 125; what went
@@ -58,10 +60,11 @@ fn build(
         fs::write(file, "0").map_err(|why| Refusal::new(format!("joining the cgroup {}", file.display()), why))?;
     }
     enter::enter(identity)?;
-    let Some(order) = channel.take_order().map_err(refused("reading the order"))? else {
+    let Some(mut order) = channel.take_order().map_err(refused("reading the order"))? else {
         // The run was refused before it came to a cage.
         return Ok(());
     };
+    order.plan.rlimits = within_own(&order.plan.rlimits);
     let sources = match identity.mapping {
         Mapping::Unprivileged => channel.take_sources(&order.plan).map_err(refused("taking the grants"))?,
         Mapping::Caller | Mapping::Root => Sources::open(&order.plan)?,
@@ -93,4 +96,18 @@ fn build(
         .ok_or_else(|| Refusal::new("creating the container", "it has no init"))?;
     Reporter(events).send(&Event::Init { pid });
     Ok(container.start().map_err(fail("starting the container"))?)
+}
+
+/// The limits, but none above what this process has itself: nobody but root can raise one.
+pub fn within_own(wanted: &Rlimits) -> Rlimits {
+    let least = |resource, most: u64| getrlimit(resource).maximum.map_or(most, |own| own.min(most));
+    Rlimits {
+        core: least(Resource::Core, wanted.core),
+        data: least(Resource::Data, wanted.data),
+        nofile: least(Resource::Nofile, wanted.nofile),
+        nproc: least(Resource::Nproc, wanted.nproc),
+        sigpending: least(Resource::Sigpending, wanted.sigpending),
+        nice: least(Resource::Nice, wanted.nice),
+        rtprio: least(Resource::Rtprio, wanted.rtprio),
+    }
 }

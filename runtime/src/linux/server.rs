@@ -11,6 +11,7 @@ use ::landlock::ABI;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 
+use super::process::within_own;
 use super::seccomp::{self, Around};
 use super::sys::{self, SignalSet};
 use super::wire::{Event, NotExecuted, NotExecutedKind, Order, Refusal, Reporter};
@@ -57,10 +58,14 @@ pub fn start(order: &Order, events: &OwnedFd, lifeline: &OwnedFd) -> ! {
 /// What libcontainer does in a container: rlimits and `no_new_privs`.
 fn limit(rlimits: &Rlimits) -> rustix::io::Result<()> {
     let to = |most| Rlimit { current: Some(most), maximum: Some(most) };
+    let rlimits = within_own(rlimits);
     rustix::process::setrlimit(Resource::Core, to(rlimits.core))?;
     rustix::process::setrlimit(Resource::Data, to(rlimits.data))?;
     rustix::process::setrlimit(Resource::Nofile, to(rlimits.nofile))?;
     rustix::process::setrlimit(Resource::Nproc, to(rlimits.nproc))?;
+    rustix::process::setrlimit(Resource::Sigpending, to(rlimits.sigpending))?;
+    rustix::process::setrlimit(Resource::Nice, to(rlimits.nice))?;
+    rustix::process::setrlimit(Resource::Rtprio, to(rlimits.rtprio))?;
     rustix::thread::set_no_new_privs(true)
 }
 
