@@ -13,7 +13,8 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("a-private-directory", "list {private}"),
     Attempt::new("the-hosts-logs", "list /var/log"),
     Attempt::root("the-hosts-passwords", "read /etc/shadow"),
-    Attempt::new("the-hosts-accounts", "holds /etc/passwd daemon:"),
+    Attempt::new("the-hosts-accounts", "holds /etc/passwd daemon:")
+        .weaker_at_tier_1("every program reads names of accounts there"),
     Attempt::new("through-dots", "read {project}/../private/secret").with(Writing),
     Attempt::root("through-many-dots", "read {project}/../../../../../../../../etc/shadow").with(Writing),
     Attempt::new("through-a-planted-link", "read {project}/link").with(Writing),
@@ -56,7 +57,8 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("changing-times", "touch {private}/file"),
     Attempt::new("setting-an-attribute", "set-attribute {private}/file").where_there_is(),
     Attempt::new("changing-an-owner", "sys fchownat -100 s:{private}/file -1 -1 0"),
-    Attempt::new("leaving-a-file-in-home", "make {home}/made").but_works("HOME inside is a private directory"),
+    Attempt::new("leaving-a-file-in-home", "make {home}/made")
+        .but_works_in_namespaces("HOME inside is a private directory"),
     // More than reading in what may be read.
     Attempt::new("writing-what-may-be-read", "append {project}/file ").with(Reading),
     Attempt::new("making-where-may-be-read", "make {project}/made").with(Reading),

@@ -3,9 +3,6 @@
 use super::Attempt;
 use super::Grants::Writing;
 
-const HOST_PROC: &str = "the host's /proc is there, and this file is open to every user";
-const HOST_SYS: &str = "what every user may read of /sys";
-
 pub const ATTEMPTS: &[Attempt] = &[
     // Namespaces.
     Attempt::new("a-user-namespace", "sys unshare 0x10000000"),
@@ -64,7 +61,7 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("adding-a-key", "sys add_key s:user s:probe s:x 1 -2"),
     Attempt::new("asking-for-a-key", "sys request_key s:user s:probe 0 0").passes(),
     Attempt::new("joining-a-keyring", "sys keyctl 1 0"),
-    Attempt::new("seeing-keys", "holds-any /proc/keys").where_there_is().weaker_at_tier_1(HOST_PROC),
+    Attempt::new("seeing-keys", "holds-any /proc/keys").where_there_is(),
     // Time.
     Attempt::root("setting-the-time", "sys settimeofday 0 0"),
     Attempt::root("setting-a-clock", "sys clock_settime 0 w:-1,-1").passes(),
@@ -129,11 +126,11 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::root("kinds-of-pages", "holds-any /proc/pagetypeinfo").where_there_is(),
     Attempt::root("memory-areas-of-the-kernel", "holds-any /proc/vmallocinfo").where_there_is(),
     Attempt::root("timers-of-the-host", "holds-any /proc/timer_list").where_there_is(),
-    Attempt::new("interrupts-of-the-host", "holds-any /proc/interrupts").where_there_is().weaker_at_tier_1(HOST_PROC),
-    Attempt::new("mounts-of-the-host", "holds /proc/self/mountinfo sysfs").weaker_at_tier_1(HOST_PROC),
-    Attempt::new("the-devices-of-the-host", "list /sys/class").weaker_at_tier_1(HOST_SYS),
-    Attempt::new("the-firmware-of-the-host", "list /sys/firmware").where_there_is().weaker_at_tier_1(HOST_SYS),
-    Attempt::new("the-cgroups-of-the-host", "list /sys/fs/cgroup").where_there_is().weaker_at_tier_1(HOST_SYS),
+    Attempt::new("interrupts-of-the-host", "holds-any /proc/interrupts").where_there_is(),
+    Attempt::new("mounts-of-the-host", "holds /proc/self/mountinfo sysfs"),
+    Attempt::new("the-devices-of-the-host", "list /sys/class"),
+    Attempt::new("the-firmware-of-the-host", "list /sys/firmware").where_there_is(),
+    Attempt::new("the-cgroups-of-the-host", "list /sys/fs/cgroup").where_there_is(),
     Attempt::root("joining-the-hosts-cgroup", "open-to-write /sys/fs/cgroup/unified/cgroup.procs").where_there_is(),
     Attempt::root("another-id-map", "open-to-write /proc/self/uid_map"),
     Attempt::new("another-coredump-filter", "open-to-write /proc/self/coredump_filter").where_there_is(),

@@ -18,10 +18,12 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("a-descriptor-from-a-private-socket", "take-descriptor {private}/socket"),
     Attempt::new("a-private-socket-beside-a-grant", "connect-unix {project}/../private/socket").with(Writing),
     Attempt::new("a-private-socket-through-a-link", "connect-unix {project}/escape/socket").with(Writing),
-    Attempt::new("a-socket-in-a-grant", "connect-unix {project}/socket").with(Writing).but_works(GRANTED_SOCKET),
+    Attempt::new("a-socket-in-a-grant", "connect-unix {project}/socket")
+        .with(Writing)
+        .but_works_in_namespaces(GRANTED_SOCKET),
     Attempt::new("a-socket-in-a-grant-for-reading", "connect-unix {project}/socket")
         .with(Reading)
-        .but_works(GRANTED_SOCKET),
+        .but_works_in_namespaces(GRANTED_SOCKET),
     // Families: each brings code of the kernel that no server needs, and loads it where it is a module.
     Attempt::new("vsock", "sys socket 40 1 0").where_there_is(),
     Attempt::new("alg", "sys socket 38 5 0").where_there_is(),
@@ -62,6 +64,7 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("netlink-of-processes", "sys socket 16 3 11").where_there_is(),
     Attempt::new("netlink-of-selinux", "sys socket 16 3 7").where_there_is(),
     Attempt::new("netlink-above-32-bits", "sys socket 0x100000010 3 15"),
+    Attempt::new("asking-for-an-interface", "ask-interface {interface}").where_there_is(),
     Attempt::root("changing-an-interface", "change-interface"),
     Attempt::root("a-transparent-socket", "open-transparent"),
     Attempt::root("a-buffer-above-the-limit", "force-buffer"),

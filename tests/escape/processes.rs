@@ -2,12 +2,12 @@
 
 use super::Attempt;
 
-const PROC: &str = "the host's /proc is there, and shows of every process what any user may see";
+const IDS: &str = "ids of processes are the host's, and to hold one gives nothing: signals are kept within";
 
 pub const ATTEMPTS: &[Attempt] = &[
     // Seeing.
-    Attempt::new("seeing-a-process", "see {mark}").weaker_at_tier_1(PROC),
-    Attempt::new("finding-a-command-line", "find-in-command-lines {mark}").weaker_at_tier_1(PROC),
+    Attempt::new("seeing-a-process", "see {mark}"),
+    Attempt::new("finding-a-command-line", "find-in-command-lines {mark}"),
     Attempt::new("finding-an-environment", "find-in-environments {secret}"),
     Attempt::new("reading-an-environment", "read /proc/{pid}/environ"),
     Attempt::new("reading-a-map-of-memory", "read /proc/{pid}/maps"),
@@ -17,7 +17,7 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("seeing-where-it-is", "readlink /proc/{pid}/cwd"),
     Attempt::new("seeing-what-it-runs", "readlink /proc/{pid}/exe"),
     Attempt::new("seeing-what-it-waits-for", "read /proc/{pid}/syscall"),
-    Attempt::new("opening-a-process", "sys pidfd_open {pid} 0").weaker_at_tier_1(PROC),
+    Attempt::new("opening-a-process", "sys pidfd_open {pid} 0").weaker_at_tier_1(IDS),
     // Reaching.
     Attempt::new("signalling", "signal {pid} 0"),
     Attempt::new("killing", "signal {pid} 28"),
@@ -59,5 +59,5 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("the-keepers-fate", "open-to-write /proc/{keeper}/oom_score_adj"),
     Attempt::new("the-keepers-namespace", "open /proc/{keeper}/ns/mnt"),
     Attempt::new("the-keepers-priority", "sys setpriority 0 {keeper} 0")
-        .but_works("the kernel lets equals change it: it slows its own end, not the host"),
+        .but_works_in_namespaces("the kernel lets equals change it: it slows its own end, not the host"),
 ];

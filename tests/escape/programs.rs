@@ -18,7 +18,9 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("a-program-in-memory", "exec-memory 0 exit 0"),
     Attempt::new("a-program-in-executable-memory", "exec-memory 16 exit 0").where_there_is(),
     Attempt::new("a-program-that-it-wrote", "exec-copy {project}/made remove {project}/made").with(Writing),
-    Attempt::new("mapping-what-it-wrote", "map-to-execute {project}/tool").with(Writing),
+    Attempt::new("mapping-what-it-wrote", "map-to-execute {project}/tool")
+        .with(Writing)
+        .weaker_at_tier_1("no mount is noexec: its own process runs what it wrote, under the same rules"),
     Attempt::new("smcp-itself", "exec {smcp} --version"),
     Attempt::root("a-format-of-programs", "open-to-write /proc/sys/fs/binfmt_misc/register").where_there_is(),
     // Powers.

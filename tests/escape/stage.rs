@@ -90,6 +90,7 @@ impl<'w> Stage<'w> {
             ("shm", shared_memory.clone()),
             ("key", key.clone()),
             ("disk", disk()),
+            ("interface", interface()),
         ]);
         // A key of this world alone.
         world.bare(&["shm-make", &key]).run().ok();
@@ -219,6 +220,13 @@ fn echo(socket: &UdpSocket) {
         }
         let _ = socket.send_to(&buffer[..length], from);
     }
+}
+
+/// A network interface of this machine beside loopback.
+fn interface() -> String {
+    let names = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let names = names.map(|entry| entry.file_name().display().to_string());
+    names.filter(|name| name != "lo").min().unwrap_or("eth0".into())
 }
 
 /// A disk of this machine.

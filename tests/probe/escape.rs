@@ -77,6 +77,7 @@ pub fn attempt(verb: &str, rest: &[&str]) -> Option<io::Result<String>> {
             socket.connect_addr(&SocketAddr::from_abstract_name(rest[0])?)
         })),
         "ask-datagram" => done(ask_datagram(rest[0])),
+        "ask-interface" => sys::interface_number(rest[0]).map(|number| number.to_string()),
         "change-interface" => done(sys::change_interface()),
         "open-transparent" => done(sys::socket_option(2, 1, 0, 19)),
         "force-buffer" => done(sys::socket_option(2, 1, 1, 33)),
@@ -427,6 +428,7 @@ mod sys {
     const RT_SIGPROCMASK: c_long = number(14, 135);
 
     const AF_INET: c_int = 2;
+    const SOCK_STREAM: c_int = 1;
     const SOCK_DGRAM: c_int = 2;
     const SOL_SOCKET: c_int = 1;
 
@@ -593,6 +595,17 @@ mod sys {
         let usual = 0;
         // SAFETY: the kernel reads one int.
         check(unsafe { ioctl(terminal.as_raw_fd(), TIOCSETD, &raw const usual) }.into()).map(drop)
+    }
+
+    /// The number of a network interface, netdevice(7).
+    pub fn interface_number(name: &str) -> io::Result<i32> {
+        const SIOCGIFINDEX: u64 = 0x8933;
+        let socket = open_socket(AF_INET, SOCK_STREAM)?;
+        let mut request = [0_u8; 40];
+        request[..name.len().min(15)].copy_from_slice(&name.as_bytes()[..name.len().min(15)]);
+        // SAFETY: an ifreq has 40 bytes.
+        check(unsafe { ioctl(socket.as_raw_fd(), SIOCGIFINDEX, request.as_mut_ptr()) }.into())?;
+        Ok(i32::from_ne_bytes([request[16], request[17], request[18], request[19]]))
     }
 
     /// Sets the flags of the loopback interface to what they are, netdevice(7).

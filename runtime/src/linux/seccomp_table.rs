@@ -285,6 +285,13 @@ pub const CONDITIONS: &[Condition] = &[
         all: &[],
     },
     Condition {
+        why: "Landlock rules ioctl on devices alone: flags of files, subvolumes and interfaces are the host's here. Terminals and \
+              pipes have the type T",
+        calls: &["ioctl"],
+        unless: Unless::Namespaces,
+        all: &[Test { argument: 1, mask: 0xFF00, among: false, values: &[0x5400] }],
+    },
+    Condition {
         why: "Landlock does not rule watching: names of the caller's other files would show",
         calls: &["inotify_add_watch"],
         unless: Unless::Namespaces,
