@@ -217,6 +217,7 @@ fn each(world: &World, attempts: &[Attempt]) {
         attempts.iter().for_each(|attempt| by_grants.entry(attempt.grants).or_default().push(attempt));
         for (grants, these) in by_grants {
             let flags = grants.flags(world);
+            let flags: Vec<_> = flags.iter().map(String::as_str).collect();
             let answers = answers(tier.caged(world, &flags, &["each"]), &these, &stage.inside());
             tier.check(world);
             let judged = these.iter().zip(answers);

@@ -40,6 +40,13 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("setting-an-affinity", "sys sched_setaffinity {pid} 8 w:-1"),
     Attempt::new("choosing-whom-memory-ends", "open-to-write /proc/{pid}/oom_score_adj"),
     // The process that keeps the server.
+    Attempt::new("the-keepers-command-line", "holds /proc/{keeper}/cmdline smcp-tests"),
+    Attempt::new("the-keepers-vector", "holds-any /proc/{keeper}/auxv"),
+    Attempt::new("the-keepers-parts-of-memory", "read /proc/{keeper}/smaps"),
+    Attempt::new("the-keepers-mapped-files", "list /proc/{keeper}/map_files"),
+    Attempt::new("the-keepers-mounts", "holds /proc/{keeper}/mountinfo sysfs"),
+    Attempt::new("the-keepers-timers", "open /proc/{keeper}/timers"),
+    Attempt::new("the-keepers-name", "open-to-write /proc/{keeper}/comm"),
     Attempt::new("the-keepers-environment", "read /proc/{keeper}/environ"),
     Attempt::new("the-keepers-map", "read /proc/{keeper}/maps"),
     Attempt::new("the-keepers-memory", "open-memory /proc/{keeper}/mem"),

@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use serde_json::json;
 
+use super::tier::Tier;
 use crate::image::{self, Image};
 use crate::needs;
 use crate::place;
@@ -29,6 +30,7 @@ as_each_user! {
     the_callers_right_to_real_time_is_not_the_servers,
     a_crash_starts_nothing_of_the_hosts,
     the_callers_watches_are_not_used_up,
+    another_cage_is_as_far_as_the_host,
 }
 
 /// Descriptors that the caller left open (E14).
@@ -36,23 +38,27 @@ fn keeping_a_descriptor(world: &World) {
     let secret = world.path("private/secret");
     let outside = world.bare(&["fds"]).descriptors(3..=20, &secret).run().ok();
     outside.check(outside.text().matches("private/secret").count() == 18, "18 descriptors were expected outside");
-    let inside = world.caged(&[], &["fds"]).descriptors(3..=20, &secret).run().ok();
-    let numbers: Vec<_> = inside.json().as_object().unwrap().keys().cloned().collect();
-    inside.check(numbers == ["0", "1", "2"], "descriptors 0, 1 and 2 alone were expected");
-    for number in 3..=20 {
-        let verb = ["read", &format!("/proc/self/fd/{number}")];
-        world.bare(&verb).descriptors(number..=number, &secret).run().ok();
-        world.caged(&[], &verb).descriptors(number..=number, &secret).run().expect(REFUSED);
+    for tier in Tier::offered(world) {
+        let inside = tier.caged(world, &[], &["fds"]).descriptors(3..=20, &secret).run().ok();
+        let numbers: Vec<_> = inside.json().as_object().unwrap().keys().cloned().collect();
+        inside.check(numbers == ["0", "1", "2"], "descriptors 0, 1 and 2 alone were expected");
+        for number in [3, 9, 20] {
+            let verb = ["read", &format!("/proc/self/fd/{number}")];
+            world.bare(&verb).descriptors(number..=number, &secret).run().ok();
+            tier.caged(world, &[], &verb).descriptors(number..=number, &secret).run().expect(REFUSED);
+        }
     }
 }
 
 /// No set of capabilities holds any.
 fn no_capability_is_left(world: &World) {
-    let ids = world.caged(&[], &["ids"]).run().ok().json();
-    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-        assert_eq!(ids[set], "0000000000000000", "{set}: {ids}");
+    for tier in Tier::offered(world) {
+        let ids = tier.caged(world, &[], &["ids"]).run().ok().json();
+        for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+            assert_eq!(ids[set], "0000000000000000", "{tier}, {set}: {ids}");
+        }
+        assert_eq!(ids["NoNewPrivs"], "1", "{tier}");
     }
-    assert_eq!(ids["NoNewPrivs"], "1");
 }
 
 /// A set-user-id program of root's makes root of its caller outside, and nothing inside.
@@ -67,19 +73,20 @@ fn becoming_root_by_a_set_user_id_program(world: &World) {
     let program = program.to_str().unwrap();
     let effective = |ids: serde_json::Value| ids["Uid"].as_str().unwrap().split(' ').nth(1).unwrap().to_owned();
     assert_eq!(effective(world.bare(&["exec", program, "ids"]).run().ok().json()), "0");
-    let inside = world
-        .caged(&["--allow-write", &world.text("project"), "--allow-subprocess"], &["exec", program, "ids"])
-        .run()
-        .ok()
-        .json();
-    assert_ne!(effective(inside.clone()), "0", "{inside}");
-    assert_eq!(inside["CapEff"], "0000000000000000");
+    let flags = ["--allow-write", &world.text("project"), "--allow-subprocess"];
+    for tier in Tier::offered(world) {
+        let inside = tier.caged(world, &flags, &["exec", program, "ids"]).run().ok().json();
+        assert!(effective(inside.clone()) != "0" || tier == Tier::AsRoot, "{tier}: {inside}");
+        assert_eq!(inside["CapEff"], "0000000000000000", "{tier}");
+    }
 }
 
-/// It cannot be killed from inside: the run would end by 137 then.
+/// The process that keeps the server cannot be killed from inside: the run would end by 137 then.
 fn killing_the_first_process(world: &World) {
-    let ended = world.caged(&[], &["signal", "1", "9"]).run();
-    ended.check([0, REFUSED].contains(&ended.code()), "the run should go on");
+    for tier in Tier::offered(world) {
+        let ended = tier.caged(world, &[], &["each"]).stdin("signal\t@parent\t9\n").run().ok();
+        ended.check(ended.text().contains("refused"), "a refusal was expected");
+    }
 }
 
 fn only_its_own_processes_show(world: &World) {
@@ -189,27 +196,38 @@ fn a_name_that_begins_like_a_grant(world: &World) {
     world.directory("project-private");
     let (grant, file) = (world.text("project"), world.file("project-private/file", SECRET));
     let verb = ["read", file.to_str().unwrap()];
-    pair(world, &["--allow-write", &grant], &verb);
-    pair(world, &["--allow-write", &format!("{grant}/")], &verb);
+    world.bare(&verb).run().ok();
+    for tier in Tier::offered(world) {
+        for grant in [&grant, &format!("{grant}/")] {
+            tier.caged(world, &["--allow-write", grant], &verb).run().expect(REFUSED);
+        }
+    }
 }
 
 /// The session is its own: no `/dev/tty` leads to the terminal of whoever started smcp, to read keys or to write there.
 fn the_callers_terminal_is_not_the_servers(world: &World) {
     let Some(script) = needs::program("script", "bsdutils") else { return };
     let log = world.file("tmp/typescript", "");
-    let on_a_terminal = |command: &str| {
-        let shown = format!("{command} >{0}/out 2>&1; echo $? >{0}/code", world.text("tmp"));
+    let on_a_terminal = |words: &[String]| {
+        let quoted: Vec<_> = words.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
+        let shown = format!("{} >{1}/out 2>&1; echo $? >{1}/code", quoted.join(" "), world.text("tmp"));
         world.program(&script, ["-qec", &shown]).args([&log]).run().ok();
         let read = |name: &str| fs::read_to_string(world.path("tmp").join(name)).unwrap();
         (read("code").trim().to_owned(), read("out"))
     };
-    let open = "open-to-write /dev/tty";
-    let (code, out) = on_a_terminal(&format!("{} {open}", probe::path().display()));
+    let open = ["open-to-write", "/dev/tty"];
+    let bare = [probe::path().to_str().unwrap(), open[0], open[1]].map(String::from);
+    let (code, out) = on_a_terminal(&bare);
     assert_eq!(code, "0", "outside there is a terminal: {out}");
-    let smcp = place::smcp().display();
-    let (code, out) = on_a_terminal(&format!("{smcp} run {} {open}", image::probe_reference()));
-    assert_eq!(code, REFUSED.to_string(), "{out}");
-    assert!(out.contains("os error 6"), "no controlling terminal was expected: {out}");
+    for tier in Tier::offered(world) {
+        let (code, out) = on_a_terminal(&tier.words(world, &[], &open));
+        assert_eq!(code, REFUSED.to_string(), "{tier}: {out}");
+        // Landlock's, or that there is none.
+        assert!(out.contains("os error 6)") || tier == Tier::WithoutNamespaces, "{tier}: {out}");
+        let sessions = on_a_terminal(&tier.words(world, &[], &["read", "/proc/self/stat"])).1;
+        // Field 7, proc_pid_stat(5): the controlling terminal.
+        assert_eq!(sessions.rsplit(") ").next().unwrap().split(' ').nth(4), Some("0"), "{tier}: {sessions}");
+    }
 }
 
 /// Where limits.conf gives the caller real-time priorities, as for sound, a server would have the machine for itself.
@@ -250,19 +268,24 @@ fn the_callers_right_to_real_time_is_not_the_servers(world: &World) {
 /// A `core_pattern` that is a program is started as root on the host, with what crashed as its input. It cannot be set for a
 /// test; the kernel starts none where the limit on cores is 1, core(5).
 fn a_crash_starts_nothing_of_the_hosts(world: &World) {
-    let limits = world.caged(&[], &["limits"]).run().ok().text();
-    let cores = limits.split("\", \"").find_map(|line| line.strip_prefix("Max core file size")).unwrap();
-    let values: Vec<_> = cores.split_whitespace().take(2).collect();
-    assert_eq!(values, ["1", "1"], "{limits}");
-    for flags in [vec![], vec!["--cwd", &world.text("project")]] {
-        world.caged(&flags, &["abort"]).run().expect(128 + 6);
+    let tools = [needs::program("prlimit", "util-linux")];
+    for tier in Tier::offered(world) {
+        let limits = tier.caged(world, &[], &["limits"]).run().ok().text();
+        let cores = limits.split("\", \"").find_map(|line| line.strip_prefix("Max core file size")).unwrap();
+        let values: Vec<_> = cores.split_whitespace().take(2).collect();
+        assert_eq!(values, ["1", "1"], "{tier}: {limits}");
+        for flags in [vec![], vec!["--cwd", &world.text("project")]] {
+            tier.caged(world, &flags, &["abort"]).run().expect(128 + 6);
+        }
+        assert_eq!(fs::read_dir(world.path("project")).unwrap().count(), 0, "{tier}: no core was left");
+        // A caller who may have no cores at all, or less of other things, cannot raise that, and need not.
+        if let [Some(prlimit)] = &tools {
+            let lower = ["--core=0:0", "--nofile=300:300"];
+            let run = world.program(prlimit, lower).args(tier.words(world, &[], &["limits"]));
+            let limits = run.run().ok().text();
+            assert!(limits.contains("Max open files            300                  300 "), "{tier}: {limits}");
+        }
     }
-    assert_eq!(fs::read_dir(world.path("project")).unwrap().count(), 0, "no core was left");
-    // A caller who may have no cores at all, or less of other things, cannot raise that, and need not.
-    let Some(prlimit) = needs::program("prlimit", "util-linux") else { return };
-    let lower = ["--core=0:0", "--nofile=300:300", place::smcp().to_str().unwrap(), "run", image::probe_reference()];
-    let limits = world.program(prlimit, lower).args(["limits"]).run().ok().text();
-    assert!(limits.contains("Max open files            300                  300 "), "{limits}");
 }
 
 /// Instances and watches of inotify are counted for the user on the whole machine, inotify(7).
@@ -272,6 +295,26 @@ fn the_callers_watches_are_not_used_up(world: &World) {
         let all = number(&fs::read_to_string(format!("/proc/sys/fs/inotify/max_user_{what}")).unwrap());
         let inside = world.caged(&[], &["read", &format!("/proc/sys/user/max_inotify_{what}")]).run().ok().text();
         assert!(number(&inside) <= all / of, "{what}: {inside} of {all}");
+    }
+}
+
+/// Two cages of one user neither see nor reach each other.
+fn another_cage_is_as_far_as_the_host(world: &World) {
+    for tier in Tier::offered(world) {
+        let mark = format!("{}{tier:?}", world.mark());
+        let mut other = tier.caged(world, &[], &["hang", &mark]).start();
+        other.await_ready();
+        // As the host sees it.
+        let outside = world.bare(&["processes", &mark]).run().ok().json();
+        let pid = outside.as_object().unwrap().iter().find(|(_, line)| {
+            line.as_str().unwrap().starts_with("/usr/bin/probe") || line.as_str().unwrap().contains("/layers/")
+        });
+        let Some((pid, _)) = pid else { panic!("{tier}: {outside}") };
+        tier.caged(world, &[], &["see", &mark]).run().expect(REFUSED);
+        for verb in [["signal", pid, "0"], ["ptrace", pid, ""], ["read", &format!("/proc/{pid}/environ"), ""]] {
+            tier.caged(world, &[], &verb).run().expect(REFUSED);
+        }
+        drop(other);
     }
 }
 

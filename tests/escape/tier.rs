@@ -8,7 +8,7 @@ use crate::world::{User, World};
 use crate::{image, needs, place};
 
 /// A way to run smcp, by which it finds the layers of one tier.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
     /// As this machine is: tier 3, or tier 2 where the user has no cgroup.
     Best,
@@ -16,7 +16,7 @@ pub enum Tier {
     AsRoot,
     /// Tier 2: as root, in a mount namespace where no cgroup can be found.
     WithoutCgroup,
-    /// Tier 1: as an ordinary user, where no user namespace may be made.
+    /// Tier 1: where no user namespace may be made.
     WithoutNamespaces,
 }
 
@@ -45,30 +45,52 @@ const NO_NAMESPACES: [&str; 7] = [
     r#"echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --inh-caps=-all --ambient-caps=-all --bounding-set=-all "$0" "$@""#,
 ];
 
+/// The same for root, who keeps root's capabilities, and has every uid there is.
+const NO_NAMESPACES_FOR_ROOT: [&str; 3] = [
+    "/bin/sh",
+    "-c",
+    r#"exec 3<&0
+unshare --user --keep-caps sh -c 'kill -STOP $$; echo 0 >/proc/sys/user/max_user_namespaces && exec "$0" "$@"' "$0" "$@" <&3 &
+until grep -q "^State:.T " /proc/$!/status; do sleep 0.01; done
+echo 0 0 4294967294 >/proc/$!/uid_map && echo 0 0 4294967294 >/proc/$!/gid_map && kill -CONT $! && wait $!"#,
+];
+
 impl Tier {
     /// The tiers that can be had here, for the world's user.
     pub fn offered(world: &World) -> Vec<Tier> {
         let tools = [needs::program("unshare", "util-linux"), needs::program("setpriv", "util-linux")];
+        let root = world.user() == User::Root;
         let cgroups = || Path::new("/sys/fs/cgroup").read_dir().is_ok_and(|mut entries| entries.next().is_some());
-        let more = match world.user() {
-            User::Root => [Some(Tier::AsRoot), cgroups().then_some(Tier::WithoutCgroup)],
-            User::Ordinary => [Some(Tier::WithoutNamespaces), None],
-        };
-        let more = more.into_iter().flatten().filter(|tier| *tier == Tier::AsRoot || !tools.contains(&None));
-        [Tier::Best].into_iter().chain(more).collect()
+        let mut tiers = vec![Tier::Best];
+        tiers.extend(root.then_some(Tier::AsRoot));
+        if !tools.contains(&None) {
+            tiers.extend((root && cgroups()).then_some(Tier::WithoutCgroup));
+            tiers.extend((!root).then_some(Tier::WithoutNamespaces));
+        }
+        tiers
     }
 
     /// `smcp run FLAGS PROBE VERB…` at this tier.
-    pub fn caged<'w>(self, world: &'w World, flags: &[String], verb: &[&str]) -> Smcp<'w> {
+    pub fn caged<'w>(self, world: &'w World, flags: &[&str], verb: &[&str]) -> Smcp<'w> {
+        let words = self.words(world, flags, verb);
+        world.program(&words[0], &words[1..])
+    }
+
+    /// The same as words, for what starts it another way.
+    pub fn words(self, world: &World, flags: &[&str], verb: &[&str]) -> Vec<String> {
         let wrapper: &[&str] = match self {
             Tier::Best | Tier::AsRoot => &[],
             Tier::WithoutCgroup => &NO_CGROUP,
+            Tier::WithoutNamespaces if world.user() == User::Root => &NO_NAMESPACES_FOR_ROOT,
             Tier::WithoutNamespaces => &NO_NAMESPACES,
         };
-        let smcp = [place::smcp().to_str().expect("the shared place is UTF-8"), "run"];
-        let words: Vec<_> = wrapper.iter().copied().chain(smcp).collect();
         let user: &[&str] = if self == Tier::AsRoot { &["--user", "root"] } else { &[] };
-        world.program(words[0], &words[1..]).args(user).args(flags).args([image::probe_reference()]).args(verb)
+        let smcp = place::smcp().to_str().expect("the shared place is UTF-8");
+        [wrapper, &[smcp, "run"], user, flags, &[image::probe_reference()], verb]
+            .concat()
+            .iter()
+            .map(|w| (*w).into())
+            .collect()
     }
 
     /// Fails unless the newest run was at this tier, by what it measured.
