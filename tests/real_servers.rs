@@ -1,5 +1,5 @@
-//! Five real servers, each built, pushed, pulled and run; an outside judge, the MCP inspector, must see no difference
-//! from the bare server, byte for byte.
+//! Six real servers on node, Python and .NET, each built, pushed, pulled and run; an outside judge, the MCP inspector, must
+//! see no difference from the bare server, byte for byte.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::place;
 use crate::registry;
-use crate::servers::{NPM_VERSION, PYPI_VERSION, bare_npm, bare_pypi, inspect};
+use crate::servers::{AZURE_VERSION, NPM_VERSION, PYPI_VERSION, bare_azure, bare_npm, bare_pypi, inspect};
 use crate::world::{User, World, as_each_user};
 
 /// A first build fetches a base, a runtime and a closure.
@@ -24,6 +24,7 @@ as_each_user! {
     time,
     time_by_the_hosts_python,
     git,
+    dotnet,
 }
 
 fn everything(world: &World) {
@@ -180,6 +181,22 @@ fn git(world: &World) {
             &["tools/call", "--tool-name", "git_show", "--tool-arg", &path, "revision=HEAD"],
         ],
     );
+}
+
+/// A program of .NET in one file, under the default limits: its collector and its compiler at run time reserve much more than
+/// they use, and look for the limits themselves. As everywhere it needs ICU, or to be told not to, and OpenSSL of the
+/// system: the package of its headers depends on it, and has one name in all releases.
+fn dotnet(world: &World) {
+    static PACKAGE: OnceLock<String> = OnceLock::new();
+    let source = format!("npm:@azure/mcp-linux-x64@{AZURE_VERSION}");
+    let env = ["DOTNET_SYSTEM_GLOBALIZATION_INVARIANT=1", "AZURE_MCP_COLLECT_TELEMETRY=false"].map(String::from);
+    let server = Server {
+        bare: [vec!["/usr/bin/env".to_owned()], env.to_vec(), vec![bare_azure()]].concat(),
+        flags: env.into_iter().flat_map(|variable| ["--env".to_owned(), variable]).collect(),
+        reference: published(&PACKAGE, "azure", &source, &["--debian", "libssl-dev"]),
+        arguments: ["server", "start"].map(String::from).to_vec(),
+    };
+    server.is_the_same_caged(world, &[]);
 }
 
 struct Server {

@@ -15,6 +15,8 @@ use crate::world::World;
 
 /// Version of the npm servers in `fixtures/npm/package.json`.
 pub const NPM_VERSION: &str = "2026.8.31";
+/// Version of the .NET server there.
+pub const AZURE_VERSION: &str = "2.0.5";
 /// Version of the PyPI servers in `fixtures/pypi/requirements.txt`.
 pub const PYPI_VERSION: &str = "2026.10.19";
 
@@ -44,6 +46,11 @@ pub fn inspect(world: &World, server: &[String], call: &[&str]) -> Ended {
 pub fn bare_npm(name: &str) -> Vec<String> {
     let script = npm().join(format!("node_modules/@modelcontextprotocol/server-{name}/dist/index.js"));
     vec![text(&node()), text(&script)]
+}
+
+/// The .NET server without a cage: one file.
+pub fn bare_azure() -> String {
+    text(&npm().join("node_modules/@azure/mcp-linux-x64/dist/azmcp"))
 }
 
 /// Command line of a PyPI server without a cage, by its module's name, on Debian's python: the generation that the
