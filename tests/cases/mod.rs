@@ -1,0 +1,6 @@
+//! What people who run servers have met, as tests: each is named by the number of its row.
+
+mod cgroups;
+mod kernel;
+mod lifecycle;
+mod limits;
