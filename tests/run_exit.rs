@@ -6,7 +6,6 @@ use crate::world::{World, as_each_user};
 as_each_user! {
     the_servers_code_passes_through,
     a_signal_is_128_and_its_number,
-    the_code_does_not_wait_for_the_client,
     an_entry_point_that_is_not_there_is_127,
     an_entry_point_that_cannot_be_executed_is_126,
     a_bare_name_is_found_in_path,
@@ -30,14 +29,6 @@ fn a_signal_is_128_and_its_number(world: &World) {
         world.caged(&[], verb).run().expect(code);
         assert_eq!(world.last_end()["exit"], code);
     }
-}
-
-/// The code is there at once, though the client keeps stdin open (L6).
-fn the_code_does_not_wait_for_the_client(world: &World) {
-    let mut running = world.caged(&[], &["exit", "42"]).start();
-    let stdin = running.take_stdin();
-    running.wait().expect(42);
-    drop(stdin);
 }
 
 fn an_entry_point_that_is_not_there_is_127(world: &World) {

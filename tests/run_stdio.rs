@@ -13,7 +13,6 @@ as_each_user! {
     every_byte_comes_back,
     messages_arrive_as_they_were,
     neither_direction_waits_for_the_other,
-    what_was_written_before_the_end_arrives,
     a_half_closed_client_gets_its_answers,
     a_byte_passes_alone,
     stderr_passes_and_holds_up_nothing,
@@ -49,15 +48,6 @@ fn neither_direction_waits_for_the_other(world: &World) {
     let heard = json!({"bytes": sent.len(), "sum": format!("{:016x}", sum(&sent))});
     let said = serde_json::from_str(ended.stderr().trim());
     ended.check(said.is_ok_and(|said: serde_json::Value| said == heard), "the server should have heard all");
-}
-
-/// A server that writes and ends at once, while the client keeps stdin open (L6).
-fn what_was_written_before_the_end_arrives(world: &World) {
-    let mut running = world.caged(&[], &["pour", &(5 * MIB).to_string(), "17"]).start();
-    let stdin = running.take_stdin();
-    let ended = running.wait().ok();
-    drop(stdin);
-    ended.check(ended.stdout() == noise(5 * MIB, 17), "the server's noise was expected");
 }
 
 /// A client that half-closes and still reads gets every answer (S11).

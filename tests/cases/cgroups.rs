@@ -6,12 +6,12 @@ use crate::place;
 use crate::world::{User, World};
 
 #[test]
-fn v2_as_root() {
+fn k4_v2_as_root() {
     on_v2(User::Root);
 }
 
 #[test]
-fn v2_as_user() {
+fn k4_v2_as_user() {
     on_v2(User::Ordinary);
 }
 

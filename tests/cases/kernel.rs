@@ -2,9 +2,12 @@
 //! ways around "no foreign program".
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::image::Image;
+use serde_json::{Value, json};
+
+use crate::image::{Image, probe_reference};
 use crate::needs;
 use crate::probe::{self, REFUSED};
 use crate::world::{User, World, as_each_user};
@@ -179,6 +182,32 @@ fn k11_landlock_is_probed_by_call() {
     assert_eq!(report["layers"]["landlock"], "full", "{report}");
 }
 
+/// What `--user` chooses, as root alone.
+#[test]
+fn k10_root_chooses_who_the_server_is() {
+    if !crate::needs::root() {
+        return;
+    }
+    let world = World::new(crate::world::User::Root);
+    let uid = |flags: &[&str]| -> Value { world.caged(flags, &["ids"]).run().ok().json()["Uid"].clone() };
+    let default = uid(&[]);
+    assert!(!default.as_str().unwrap().starts_with("0 "), "{default}");
+    assert_ne!(default, json!("65534 65534 65534 65534"));
+    assert_eq!(uid(&["--user", "12345"]), "12345 12345 12345 12345");
+    // On the host it is that uid as well: not a root of its own namespace, and nobody else.
+    let mut running = world.smcp(["run", probe_reference(), "hang", world.mark()]).start();
+    running.await_ready();
+    let servers: Vec<u32> = crate::processes::marked(&world)
+        .into_iter()
+        .filter(|(_, line)| line.starts_with("/usr/bin/probe"))
+        .map(|(pid, _)| pid)
+        .collect();
+    assert!(!servers.is_empty());
+    for pid in servers {
+        assert_ne!(fs::metadata(format!("/proc/{pid}")).unwrap().uid(), 0, "the server is root on the host");
+    }
+}
+
 /// A program of the package that is not its entry point is foreign.
 fn a_foreign_program_of_the_package_needs_a_grant(world: &World) {
     let package = package(world);
@@ -293,8 +322,7 @@ fn a_program_of_go_starts(world: &World) {
     let Some(dynamic) = Dynamic::of_this_machine() else { return };
     let Some(registry) = needs::program("docker-registry", "docker-registry") else { return };
     let image = dynamic.package().file("usr/bin/registry", 0o755, fs::read(&registry).unwrap());
-    let start =
-        |manifest: &mut serde_json::Value| manifest["entrypoint"]["args"] = serde_json::json!(["/usr/bin/registry"]);
+    let start = |manifest: &mut Value| manifest["entrypoint"]["args"] = json!(["/usr/bin/registry"]);
     let package = image.manifest(start).build().write(&world.path("go"));
     let inside = world.smcp(["run", &package, "--version"]).run().ok();
     let outside = world.program(&registry, ["--version"]).run().ok();
@@ -349,8 +377,7 @@ impl Dynamic {
     }
 
     fn package(&self) -> Image {
-        let start =
-            |manifest: &mut serde_json::Value| manifest["entrypoint"]["args"] = serde_json::json!([self.program]);
+        let start = |manifest: &mut Value| manifest["entrypoint"]["args"] = json!([self.program]);
         [self.program, self.loader, self.libc].into_iter().fold(Image::probe().manifest(start), |image, file| {
             image.file(file.trim_start_matches('/'), 0o755, fs::read(file).unwrap())
         })

@@ -4,35 +4,41 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use serde_json::json;
 
 use crate::image::probe_reference;
+use crate::probe::noise;
 use crate::processes::{marked, none_left};
 use crate::world::{World, as_each_user};
 
+const MIB: usize = 1 << 20;
 /// One step of the ladder.
 const GRACE: Duration = Duration::from_secs(2);
 /// What the work around a wait may take on a busy machine.
 const SLACK: Duration = Duration::from_millis(1500);
 
 as_each_user! {
-    the_end_of_stdin_lets_the_server_end,
-    a_server_that_stays_gets_sigterm,
-    a_handler_of_sigterm_decides_the_code,
-    a_stubborn_tree_is_killed,
-    sigterm_walks_the_ladder,
-    every_signal_that_ends_walks_the_ladder,
-    sigkill_of_smcp_ends_the_tree,
-    sigkill_during_the_start_leaves_nothing,
-    a_signal_during_the_start_leaves_no_half_built_cage,
-    stop_and_continue_lose_nothing,
-    orphans_are_reaped,
-    many_start_at_once,
-    a_run_leaves_nothing_behind,
-    private_files_end_with_the_run,
+    l1_the_end_of_stdin_lets_the_server_end,
+    l3_a_server_that_stays_gets_sigterm,
+    l3_a_handler_of_sigterm_decides_the_code,
+    l2_a_stubborn_tree_is_killed,
+    l1_sigterm_walks_the_ladder,
+    l11_every_signal_that_ends_walks_the_ladder,
+    l1_sigkill_of_smcp_ends_the_tree,
+    l1_sigkill_during_the_start_leaves_nothing,
+    l1_a_signal_during_the_start_leaves_no_half_built_cage,
+    l11_stop_and_continue_lose_nothing,
+    l5_many_start_at_once,
+    l1_a_run_leaves_nothing_behind,
+    l4_five_hundred_orphans_leave_no_zombie,
+    l6_the_code_does_not_wait_for_the_client,
+    l6_what_was_written_before_the_end_arrives,
+    l7_a_limit_of_time_stands_in_the_log,
+    l12_no_cgroup_is_left,
 }
 
 /// A server that ends when its stdin does is given the time to.
-fn the_end_of_stdin_lets_the_server_end(world: &World) {
+fn l1_the_end_of_stdin_lets_the_server_end(world: &World) {
     let mut running = world.caged(&[], &["until-eof", "6"]).start();
     running.await_ready();
     drop(running.take_stdin());
@@ -42,7 +48,7 @@ fn the_end_of_stdin_lets_the_server_end(world: &World) {
 
 /// A server that does not, and has no handlers, gets SIGTERM: as the first process of its namespace it would ignore
 /// that (L3).
-fn a_server_that_stays_gets_sigterm(world: &World) {
+fn l3_a_server_that_stays_gets_sigterm(world: &World) {
     let mut running = world.caged(&[], &["hang", world.mark()]).start();
     running.await_ready();
     let closed = Instant::now();
@@ -54,7 +60,7 @@ fn a_server_that_stays_gets_sigterm(world: &World) {
 }
 
 /// SIGTERM can be caught and answered by a code.
-fn a_handler_of_sigterm_decides_the_code(world: &World) {
+fn l3_a_handler_of_sigterm_decides_the_code(world: &World) {
     let mut running = world.caged(&[], &["on-term", "21"]).start();
     running.await_ready();
     drop(running.take_stdin());
@@ -62,7 +68,7 @@ fn a_handler_of_sigterm_decides_the_code(world: &World) {
 }
 
 /// A tree that ignores everything, in sessions of its own, is killed as a whole (L2).
-fn a_stubborn_tree_is_killed(world: &World) {
+fn l2_a_stubborn_tree_is_killed(world: &World) {
     let mut running = world.caged(&[], &["family", "5", world.mark()]).start();
     running.await_ready();
     let closed = Instant::now();
@@ -78,7 +84,7 @@ fn a_stubborn_tree_is_killed(world: &World) {
 }
 
 /// SIGTERM to smcp walks the ladder from its first step, and a second one is no crash.
-fn sigterm_walks_the_ladder(world: &World) {
+fn l1_sigterm_walks_the_ladder(world: &World) {
     let mut running = world.caged(&[], &["until-eof", "0"]).start();
     let stdin = running.take_stdin();
     running.await_ready();
@@ -92,7 +98,7 @@ fn sigterm_walks_the_ladder(world: &World) {
 }
 
 /// The same for a tree that ignores it, and for HUP and INT (L11).
-fn every_signal_that_ends_walks_the_ladder(world: &World) {
+fn l11_every_signal_that_ends_walks_the_ladder(world: &World) {
     thread::scope(|scope| {
         for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
             scope.spawn(move || {
@@ -111,7 +117,7 @@ fn every_signal_that_ends_walks_the_ladder(world: &World) {
 }
 
 /// SIGKILL of smcp, which it cannot answer, ends the tree within a second all the same (L1).
-fn sigkill_of_smcp_ends_the_tree(world: &World) {
+fn l1_sigkill_of_smcp_ends_the_tree(world: &World) {
     let mut running = world.caged(&[], &["family", "5", world.mark()]).start();
     let stdin = running.take_stdin();
     running.await_ready();
@@ -122,7 +128,7 @@ fn sigkill_of_smcp_ends_the_tree(world: &World) {
 }
 
 /// The same at every point of the start: after 1 ms, 2 ms and so on.
-fn sigkill_during_the_start_leaves_nothing(world: &World) {
+fn l1_sigkill_during_the_start_leaves_nothing(world: &World) {
     for milliseconds in 0..30 {
         let running = world.caged(&[], &["family", "1", world.mark()]).start();
         // Not a wait for something: the moment is the input.
@@ -134,7 +140,7 @@ fn sigkill_during_the_start_leaves_nothing(world: &World) {
 }
 
 /// A cage that is not built yet has no mark among its arguments: it is known by the program, a copy of this world alone.
-fn a_signal_during_the_start_leaves_no_half_built_cage(world: &World) {
+fn l1_a_signal_during_the_start_leaves_no_half_built_cage(world: &World) {
     let copy = world.path("project/smcp");
     // By another program: a descriptor that this one has open for writing may be in a child of another test by then.
     world.program("/bin/cp", [crate::place::smcp(), &copy]).run().ok();
@@ -155,7 +161,7 @@ fn a_signal_during_the_start_leaves_no_half_built_cage(world: &World) {
 }
 
 /// A stopped smcp goes on (L11).
-fn stop_and_continue_lose_nothing(world: &World) {
+fn l11_stop_and_continue_lose_nothing(world: &World) {
     let mut running = world.caged(&[], &["until-eof", "4"]).start();
     running.await_ready();
     running.signal(Signal::STOP);
@@ -164,14 +170,8 @@ fn stop_and_continue_lose_nothing(world: &World) {
     running.wait().expect(4);
 }
 
-/// Orphans are reaped while the server runs (L4).
-fn orphans_are_reaped(world: &World) {
-    let answer = world.caged(&[], &["orphans", "200"]).run().ok();
-    answer.check(answer.json()["zombies"] == 0, "no zombies were expected");
-}
-
 /// 12 at once, from a program with threads (L5).
-fn many_start_at_once(world: &World) {
+fn l5_many_start_at_once(world: &World) {
     world.smcp(["pull", probe_reference()]).run().ok();
     thread::scope(|scope| {
         for _ in 0..12 {
@@ -183,7 +183,7 @@ fn many_start_at_once(world: &World) {
 }
 
 /// A run leaves no temporary file, and no mount outside its namespace (L1).
-fn a_run_leaves_nothing_behind(world: &World) {
+fn l1_a_run_leaves_nothing_behind(world: &World) {
     world.caged(&[], &["exit", "0"]).run().ok();
     let (before, state) = (world.store_listing(), names(world));
     world.caged(&["--allow-write", &world.text("project")], &["exit", "0"]).run().ok();
@@ -193,14 +193,59 @@ fn a_run_leaves_nothing_behind(world: &World) {
     assert!(!mounts.contains(world.path("").to_str().unwrap()), "{mounts}");
 }
 
-/// What a server writes is gone with the run, HOME and /tmp included (E16).
-fn private_files_end_with_the_run(world: &World) {
-    for file in [world.text("home/note"), format!("/tmp/note-{}", world.mark())] {
-        let file = file.as_str();
-        world.caged(&[], &["write", file, "x"]).run().ok();
-        world.caged(&[], &["read", file]).run().expect(crate::probe::REFUSED);
-        assert!(!std::path::Path::new(file).exists(), "{file} is on the host");
-    }
+/// L4.
+fn l4_five_hundred_orphans_leave_no_zombie(world: &World) {
+    let answer = world.caged(&[], &["orphans", "500"]).run().ok();
+    answer.check(answer.json()["zombies"] == 0, "no zombies were expected");
+}
+
+/// The code is there at once, though the client keeps stdin open (L6).
+fn l6_the_code_does_not_wait_for_the_client(world: &World) {
+    let mut running = world.caged(&[], &["exit", "42"]).start();
+    let stdin = running.take_stdin();
+    running.wait().expect(42);
+    drop(stdin);
+}
+
+/// A server that writes and ends at once, while the client keeps stdin open (L6).
+fn l6_what_was_written_before_the_end_arrives(world: &World) {
+    let mut running = world.caged(&[], &["pour", &(5 * MIB).to_string(), "17"]).start();
+    let stdin = running.take_stdin();
+    let ended = running.wait().ok();
+    drop(stdin);
+    ended.check(ended.stdout() == noise(5 * MIB, 17), "the server's noise was expected");
+}
+
+fn l7_a_limit_of_time_stands_in_the_log(world: &World) {
+    let mut running = world.caged(&["--timeout", "1s"], &["hang", world.mark()]).start();
+    let stdin = running.take_stdin();
+    running.await_ready();
+    running.wait().expect(124).explains(&["--timeout", "1 s"]);
+    drop(stdin);
+    let end = world.last_end();
+    assert_eq!((&end["cause"], &end["limit"]), (&json!("timeout"), &json!({"name": "timeout", "value": 1})));
+}
+
+/// Neither after a run nor after a limit, and what a killed smcp left is removed by the next start (L12).
+fn l12_no_cgroup_is_left(world: &World) {
+    world.caged(&[], &["exit", "0"]).run().ok();
+    let mut running = world.caged(&[], &["hang", world.mark()]).start();
+    running.await_ready();
+    running.signal(rustix::process::Signal::KILL);
+    none_left(world, Duration::from_secs(1));
+    // What was just made is left alone by others.
+    std::thread::sleep(Duration::from_millis(1100));
+    world.caged(&[], &["exit", "0"]).run().ok();
+    let left: Vec<String> = world
+        .audit()
+        .iter()
+        .filter_map(|entry| entry["run"].as_str().map(|run| format!("smcp-{run}")))
+        .filter(|name| {
+            let found = world.program("/usr/bin/find", ["/sys/fs/cgroup", "-type", "d", "-name", name]).run();
+            !found.stdout().is_empty()
+        })
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 /// The paths below a world, without the store, the logs and what is inside files.

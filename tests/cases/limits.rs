@@ -17,90 +17,87 @@ use crate::world::{User, World, as_each_user};
 const SOON: Duration = Duration::from_secs(6);
 
 as_each_user! {
-    one_process_that_touches_too_much_is_ended,
-    a_fast_one_is_ended_too,
-    twenty_processes_that_touch_too_much_together_are_ended,
-    memory_cannot_hide,
-    a_file_of_memory_counts,
-    shared_memory_counts_once,
-    a_fork_bomb_is_ended,
-    threads_count_as_processes,
-    a_tree_below_its_limits_is_left_alone,
-    a_busy_loop_on_eight_threads_is_ended,
-    time_of_children_that_nobody_waits_for_counts,
-    a_hundred_thousand_descriptors_are_refused,
-    a_full_tmp_is_full,
-    a_limit_of_time_stands_in_the_log,
-    five_hundred_orphans_leave_no_zombie,
-    node_and_python_start_under_the_defaults,
-    the_log_says_what_counts,
-    no_cgroup_is_left,
+    k9_one_process_that_touches_too_much_is_ended,
+    k9_a_fast_one_is_ended_too,
+    k9_twenty_processes_that_touch_too_much_together_are_ended,
+    k9_memory_cannot_hide,
+    k9_a_file_of_memory_counts,
+    k9_shared_memory_counts_once,
+    k8_a_fork_bomb_is_ended,
+    k8_threads_count_as_processes,
+    k9_a_tree_below_its_limits_is_left_alone,
+    k8_a_busy_loop_on_eight_threads_is_ended,
+    k8_time_of_children_that_nobody_waits_for_counts,
+    k8_a_hundred_thousand_descriptors_are_refused,
+    k8_a_full_tmp_is_full,
+    k9_node_and_python_start_under_the_defaults,
+    k4_the_log_says_what_counts,
 }
 
-fn one_process_that_touches_too_much_is_ended(world: &World) {
+fn k9_one_process_that_touches_too_much_is_ended(world: &World) {
     let ended = open(world, &["--memory", "64M"], &["hog", "1000", "2", world.mark()]);
     limited(world, &ended, &json!({"name": "memory", "value": 64 << 20}), &["--memory", "64M"]);
 }
 
 /// Faster than the guard looks: RLIMIT_DATA stops it between two looks.
-fn a_fast_one_is_ended_too(world: &World) {
+fn k9_a_fast_one_is_ended_too(world: &World) {
     let ended = open(world, &["--memory", "64M"], &["hog", "1000", "0", world.mark()]);
     limited(world, &ended, &json!({"name": "memory", "value": 64 << 20}), &["--memory", "64M"]);
 }
 
-fn twenty_processes_that_touch_too_much_together_are_ended(world: &World) {
+fn k9_twenty_processes_that_touch_too_much_together_are_ended(world: &World) {
     let ended = open(world, &["--memory", "64M"], &["hog-among", "20", "10", world.mark()]);
     limited(world, &ended, &json!({"name": "memory", "value": 64 << 20}), &["--memory", "64M"]);
 }
 
 /// A name that is no UTF-8 and looks like fields of `stat`, a process whose first thread has ended.
-fn memory_cannot_hide(world: &World) {
+fn k9_memory_cannot_hide(world: &World) {
     let ended = open(world, &["--memory", "64M"], &["hog-hidden", "120", world.mark()]);
     limited(world, &ended, &json!({"name": "memory", "value": 64 << 20}), &["--memory", "64M"]);
 }
 
-fn a_file_of_memory_counts(world: &World) {
+fn k9_a_file_of_memory_counts(world: &World) {
     let ended = open(world, &["--memory", "64M"], &["hog-memfd", "500", world.mark()]);
     limited(world, &ended, &json!({"name": "memory", "value": 64 << 20}), &["--memory", "64M"]);
 }
 
 /// Eight processes of 30 MiB that are the same 30 MiB.
-fn shared_memory_counts_once(world: &World) {
+fn k9_shared_memory_counts_once(world: &World) {
     let ended = world.caged(&["--memory", "64M"], &["share", "8", "30"]).run().ok();
     assert_eq!(ended.text(), "\"shared\"\n");
 }
 
-fn a_fork_bomb_is_ended(world: &World) {
+fn k8_a_fork_bomb_is_ended(world: &World) {
     let ended = open(world, &["--pids", "64"], &["fork-bomb", "400", world.mark()]);
     limited(world, &ended, &json!({"name": "pids", "value": 64}), &["--pids", "64"]);
 }
 
-fn threads_count_as_processes(world: &World) {
+fn k8_threads_count_as_processes(world: &World) {
     let ended = open(world, &["--pids", "32"], &["threads", "31", world.mark()]);
     limited(world, &ended, &json!({"name": "pids", "value": 32}), &["--pids", "32"]);
 }
 
 /// Near every limit and over none.
-fn a_tree_below_its_limits_is_left_alone(world: &World) {
+fn k9_a_tree_below_its_limits_is_left_alone(world: &World) {
     world.caged(&["--memory", "64M", "--pids", "32", "--cpu-time", "30s"], &["hog-briefly", "40"]).run().ok();
     world.caged(&["--cpu-time", "3s", "--pids", "16"], &["spin", "8", "1"]).run().ok();
     assert_eq!(world.last_end()["limit"], Value::Null);
 }
 
-fn a_busy_loop_on_eight_threads_is_ended(world: &World) {
+fn k8_a_busy_loop_on_eight_threads_is_ended(world: &World) {
     let ended = open(world, &["--cpu-time", "1s"], &["spin", "8", "30", world.mark()]);
     limited(world, &ended, &json!({"name": "cpu-time", "value": 1}), &["--cpu-time", "1 s"]);
     let spent = world.last_end()["cpu_ms"].as_u64().unwrap_or(0);
     assert!((900..2500).contains(&spent), "{spent} ms of CPU time\n{}", world.audit_text());
 }
 
-fn time_of_children_that_nobody_waits_for_counts(world: &World) {
+fn k8_time_of_children_that_nobody_waits_for_counts(world: &World) {
     let ended = open(world, &["--cpu-time", "1s"], &["spin-unwaited", "30", world.mark()]);
     limited(world, &ended, &json!({"name": "cpu-time", "value": 1}), &["--cpu-time"]);
 }
 
 /// The server sees EMFILE and lives (K8).
-fn a_hundred_thousand_descriptors_are_refused(world: &World) {
+fn k8_a_hundred_thousand_descriptors_are_refused(world: &World) {
     const EMFILE: i32 = 24;
     let answer = world.caged(&[], &["open-many", "100000"]).run().ok().json();
     assert_eq!(answer["error"], EMFILE, "{answer}");
@@ -108,7 +105,7 @@ fn a_hundred_thousand_descriptors_are_refused(world: &World) {
 }
 
 /// The server sees ENOSPC and lives; the host's `/tmp` has nothing of it (K8).
-fn a_full_tmp_is_full(world: &World) {
+fn k8_a_full_tmp_is_full(world: &World) {
     const ENOSPC: i32 = 28;
     let path = format!("/tmp/fill-{}", world.mark());
     let answer = world.caged(&["--memory", "64M"], &["fill", &path, "1000"]).run().ok().json();
@@ -117,24 +114,8 @@ fn a_full_tmp_is_full(world: &World) {
     assert!(!Path::new(&path).exists());
 }
 
-fn a_limit_of_time_stands_in_the_log(world: &World) {
-    let mut running = world.caged(&["--timeout", "1s"], &["hang", world.mark()]).start();
-    let stdin = running.take_stdin();
-    running.await_ready();
-    running.wait().expect(124).explains(&["--timeout", "1 s"]);
-    drop(stdin);
-    let end = world.last_end();
-    assert_eq!((&end["cause"], &end["limit"]), (&json!("timeout"), &json!({"name": "timeout", "value": 1})));
-}
-
-/// L4.
-fn five_hundred_orphans_leave_no_zombie(world: &World) {
-    let answer = world.caged(&[], &["orphans", "500"]).run().ok();
-    answer.check(answer.json()["zombies"] == 0, "no zombies were expected");
-}
-
 /// Real interpreters of the host, started by a package that grants itself nothing: `/usr` is granted to it.
-fn node_and_python_start_under_the_defaults(world: &World) {
+fn k9_node_and_python_start_under_the_defaults(world: &World) {
     let programs = [
         ("node", "nodejs", "-e", "fetch('http://127.0.0.1:1/').catch(() => console.log('started'))"),
         ("python3", "python3", "-c", "import asyncio, ssl; print('started')"),
@@ -164,7 +145,7 @@ fn node_and_python_start_under_the_defaults(world: &World) {
 }
 
 /// The begin entry says which kind of cgroup there is; the layer's status says what is missing (K4).
-fn the_log_says_what_counts(world: &World) {
+fn k4_the_log_says_what_counts(world: &World) {
     world.caged(&["--max-cpu", "100"], &["exit", "0"]).run().ok();
     let begin = world.audit().into_iter().find(|entry| entry["event"] == "begin").expect("it was begun");
     assert_eq!(begin["layers"]["guard"], "full", "{begin}");
@@ -187,32 +168,10 @@ fn the_log_says_what_counts(world: &World) {
     assert!(!paths.contains("smcp-"), "{paths}");
 }
 
-/// Neither after a run nor after a limit, and what a killed smcp left is removed by the next start (L12).
-fn no_cgroup_is_left(world: &World) {
-    world.caged(&[], &["exit", "0"]).run().ok();
-    let mut running = world.caged(&[], &["hang", world.mark()]).start();
-    running.await_ready();
-    running.signal(rustix::process::Signal::KILL);
-    none_left(world, Duration::from_secs(1));
-    // What was just made is left alone by others.
-    std::thread::sleep(Duration::from_millis(1100));
-    world.caged(&[], &["exit", "0"]).run().ok();
-    let left: Vec<String> = world
-        .audit()
-        .iter()
-        .filter_map(|entry| entry["run"].as_str().map(|run| format!("smcp-{run}")))
-        .filter(|name| {
-            let found = world.program("/usr/bin/find", ["/sys/fs/cgroup", "-type", "d", "-name", name]).run();
-            !found.stdout().is_empty()
-        })
-        .collect();
-    assert!(left.is_empty(), "{left:?}");
-}
-
 /// A machine with cgroup v2 alone, as far as one mount namespace can show it: no controller is free here, so the start
 /// falls back, says so, and is limited all the same. Nothing outside the namespace changes.
 #[test]
-fn version_2_without_controllers_falls_back() {
+fn k4_version_2_without_controllers_falls_back() {
     if !needs::root() {
         return;
     }
