@@ -4,7 +4,7 @@ use bundle::build::BuildError;
 use bundle::{Denied, FlagError, PackageError, UnitError, UnpackError, format_size};
 use distribution::{Kind, ReferenceError};
 use runtime::journal::JournalError;
-use runtime::{Limit, NotExecuted, NotExecutedKind, Refusal};
+use runtime::{How, Limit, NotExecuted, NotExecutedKind, Refusal};
 
 use crate::show;
 
@@ -199,6 +199,29 @@ impl From<Limit> for Failure {
             .hint(format!("give it more by --{flag}, or by {key} in the configuration"))
     }
 }
+
+/// What there is to say of a server that nobody asked to end: nothing where it ended by itself.
+pub fn died(how: How) -> Option<Failure> {
+    let How::Signal(signal) = how else { return None };
+    let name =
+        SIGNALS.iter().find(|(number, _)| *number == signal).map_or(String::new(), |(_, name)| format!(" ({name})"));
+    let code = u8::try_from(i32::from(SIGNAL) + signal).unwrap_or(u8::MAX);
+    Some(Failure::new(code, format!("the server was ended by signal {signal}{name}")))
+}
+
+/// The signals that end a program, of the same numbers on x86-64 and arm64, signal(7).
+const SIGNALS: [(i32, &str); 10] = [
+    (2, "SIGINT"),
+    (4, "SIGILL"),
+    (5, "SIGTRAP"),
+    (6, "SIGABRT"),
+    (7, "SIGBUS"),
+    (8, "SIGFPE"),
+    (9, "SIGKILL"),
+    (11, "SIGSEGV"),
+    (15, "SIGTERM"),
+    (31, "SIGSYS"),
+];
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {

@@ -70,7 +70,10 @@ impl Passed {
         }
         let timeout = (self.asked == Some(Asked::Timeout)).then_some(Limit::Timeout(limits.timeout_seconds));
         let limit = self.outcome.limit.or(timeout);
-        let ended = limit.map(Failure::from);
+        // From SIGTERM on a signal is what it was asked to end by.
+        let asked_by_signal = matches!(self.step, Some(Step::Sigterm | Step::Sigkill));
+        let ended =
+            limit.map(Failure::from).or_else(|| self.outcome.how.filter(|_| !asked_by_signal).and_then(exit::died));
         let (code, how) = match self.outcome.how {
             Some(How::Code(code)) => (code, "exited"),
             Some(How::Signal(signal)) => (i32::from(exit::SIGNAL) + signal, "signal"),

@@ -44,6 +44,7 @@ pub fn run(typed: &cli::Run, settings: Result<Settings, Failure>) -> u8 {
     }
     match result {
         Ok(Ending { limit: Some(limit), .. }) => Failure::from(limit).print(),
+        Ok(Ending { exit, error: Some(error), .. }) => Failure::new(exit, error).print(),
         Ok(ending) => ending.exit,
         Err(failure) => failure.print(),
     }
