@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::Value;
 
-use crate::patience::PATIENCE;
+use crate::patience::{PATIENCE, within};
 use crate::world::World;
 
 /// One command in a world: what it is told, then [`Smcp::run`] or [`Smcp::start`].
@@ -205,6 +205,24 @@ impl Running {
     /// Whether it has ended by now.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("it is our child").is_some()
+    }
+
+    /// Whether it ends by then.
+    pub fn ends_within(&mut self, patience: Duration) -> bool {
+        within(patience, || self.has_ended().then_some(())).is_some()
+    }
+
+    /// How many bytes of stdout there are once no more come for a moment.
+    pub fn settled_stdout(&self) -> usize {
+        let mut seen = self.stdout.now().len();
+        loop {
+            thread::sleep(Duration::from_millis(200));
+            let now = self.stdout.now().len();
+            if now == seen {
+                return now;
+            }
+            seen = now;
+        }
     }
 
     /// Waits for its end and the end of its streams.

@@ -20,6 +20,7 @@ pub fn path() -> &'static Path {
             include_bytes!("probe/escape.rs"),
             include_bytes!("probe/kernel.rs"),
             include_bytes!("probe/limits.rs"),
+            include_bytes!("probe/stand_ins.rs"),
         ]
         .concat();
         place::once(&format!("probe-{:016x}", sum(&text)), |to| {

@@ -76,7 +76,8 @@ fn npm() -> PathBuf {
     })
 }
 
-fn pypi() -> PathBuf {
+/// The directory of the PyPI packages.
+pub fn pypi() -> PathBuf {
     let lock = include_bytes!("fixtures/pypi/requirements.txt");
     place::once(&format!("pypi-{:016x}", sum(lock)), |to| {
         let mut pip = Command::new("/usr/bin/python3");

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::command::Ended;
+use crate::host::Host;
 use crate::needs;
 use crate::processes::none_left;
 use crate::world::{User, World, as_each_user};
@@ -123,23 +124,7 @@ fn k9_node_and_python_start_under_the_defaults(world: &World) {
     for (name, package, flag, script) in programs {
         let Some(program) = needs::program(name, package) else { continue };
         let program = fs::canonicalize(program).expect("it exists");
-        let mut flags: Vec<String> = Vec::new();
-        for directory in ["/usr", "/lib", "/lib64"] {
-            if let Ok(source) = fs::canonicalize(directory) {
-                flags.extend(["--mount".into(), format!("{}:{directory}:ro", source.display())]);
-            }
-        }
-        let reference = crate::image::Image::probe()
-            .manifest(|m| m["entrypoint"] = json!({"args": ["/opt/probe", "exec"], "workdir": "/opt"}))
-            .file("opt/probe", 0o755, fs::read(crate::probe::path()).expect("it was compiled"))
-            .build()
-            .write(&world.directory(name));
-        let ended = world
-            .smcp(["run", "--allow-subprocess"])
-            .args(&flags)
-            .args([&reference, program.to_str().expect("UTF-8"), flag, script])
-            .run()
-            .ok();
+        let ended = Host::of(world).caged(&[], [program.as_os_str(), flag.as_ref(), script.as_ref()]).run().ok();
         assert_eq!(ended.text(), "started\n");
     }
 }

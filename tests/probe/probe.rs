@@ -10,6 +10,7 @@
 mod escape;
 mod kernel;
 mod limits;
+mod stand_ins;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -52,7 +53,7 @@ fn attempt(verb: &str, rest: &[&str]) -> io::Result<String> {
         // Streams.
         "cat" => cat(),
         "sink" => sink(),
-        "pour" => pour(number(0) as usize, number(1) as u64),
+        "pour" => pour(number(0) as usize, number(1) as u64, rest.get(2).map_or(0, |_| number(2) as i32)),
         "duplex" => duplex(number(0) as usize, number(1) as u64),
         "stderr" => {
             io::stderr().write_all(&vec![b'e'; number(0) as usize])?;
@@ -176,6 +177,7 @@ fn attempt(verb: &str, rest: &[&str]) -> io::Result<String> {
         other => kernel::attempt(other, rest)
             .or_else(|| limits::attempt(other, rest))
             .or_else(|| escape::attempt(other, rest))
+            .or_else(|| stand_ins::attempt(other, rest))
             .unwrap_or_else(|| panic!("no verb {other:?}")),
     }
 }
@@ -200,9 +202,9 @@ fn sink() -> io::Result<String> {
 }
 
 /// Writes `bytes` of noise and ends without having read anything.
-fn pour(bytes: usize, seed: u64) -> io::Result<String> {
+fn pour(bytes: usize, seed: u64, code: i32) -> io::Result<String> {
     raw_stdout().write_all(&noise(bytes, seed))?;
-    std::process::exit(0)
+    std::process::exit(code)
 }
 
 /// Writes noise while it reads, neither waiting for the other; says on stderr what it read.
