@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{Gid, Mode, OFlags, ResolveFlags, Uid, fchown};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
@@ -51,7 +51,7 @@ impl Ahead {
     pub fn split(identity: &Identity, run: Ulid) -> Result<Ahead, Refusal> {
         has_openat2()?;
         let cgroup = Cgroup::make(run);
-        let (pipes, ends) = Pipes::make()?;
+        let (pipes, ends) = Pipes::make(identity)?;
         let (channel, theirs) = Channel::pair().map_err(|why| Refusal::new("making a socket", why))?;
         let pid = match sys::fork().map_err(|why| Refusal::new("splitting the cage process off", why))? {
             Fork::Child => process::main(identity, &cgroup.joins(), ends, theirs),
@@ -137,7 +137,7 @@ struct Pipes {
 }
 
 impl Pipes {
-    fn make() -> Result<(Pipes, Ends), Refusal> {
+    fn make(identity: &Identity) -> Result<(Pipes, Ends), Refusal> {
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|why| Refusal::new("making a pipe", why));
         let (stdin_inside, stdin) = pipe()?;
         let (stdout, stdout_inside) = pipe()?;
@@ -146,6 +146,14 @@ impl Pipes {
         let (lifeline_inside, lifeline) = pipe()?;
         let ours = Pipes { streams: [stdin, stdout, stderr], events: Events::on(events), lifeline };
         let stdio = [stdin_inside, stdout_inside, stderr_inside];
+        if identity.mapping == Mapping::Unprivileged {
+            // `/dev/stdin` and its kin open them anew, which a pipe of root's refuses to others.
+            let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
+            for stream in &stdio {
+                fchown(stream, Some(uid), Some(gid))
+                    .map_err(|why| Refusal::new("giving the streams to the server", why))?;
+            }
+        }
         Ok((ours, Ends { stdio, events: events_inside, lifeline: lifeline_inside }))
     }
 }
@@ -226,7 +234,7 @@ fn keep(plan: &Plan, place: &Place, cgroup: &Cgroup, why: &Refusal, signals: &Si
     let (plan, bare) = bare::relocate(plan, place, &reason).map_err(also)?;
     let order = order(&plan, Some(bare));
     rustix::process::set_child_subreaper(Some(Pid::INIT)).map_err(|why| Refusal::new("adopting orphans", why))?;
-    let (mut pipes, ends) = Pipes::make()?;
+    let (mut pipes, ends) = Pipes::make(&plan.identity)?;
     let pid = match sys::fork().map_err(|why| Refusal::new("splitting the keeper off", why))? {
         Fork::Child => keeper::main(&order, &cgroup.joins(), ends),
         Fork::Parent(pid) => pid,
