@@ -99,6 +99,7 @@ fn next_step(code: u8) -> Option<&'static str> {
         RESOLVE => "check the name and the way to its registry; what `smcp cache ls` lists runs without a network",
         VERIFICATION => "nothing of it was kept or run; if it happens again, tell the operator of the registry",
         UNPACK => "nothing of it was run; the package's publisher can correct it",
+        CAGE => "`smcp doctor` shows what this machine enforces",
         _ => return None,
     })
 }
