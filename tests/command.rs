@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::Value;
 
 use crate::patience::{PATIENCE, within};
-use crate::world::World;
+use crate::world::{User, World};
 
 /// One command in a world: what it is told, then [`Smcp::run`] or [`Smcp::start`].
 pub struct Smcp<'w> {
@@ -28,6 +28,7 @@ pub struct Smcp<'w> {
     stdin: Vec<u8>,
     descriptors: Vec<(u32, PathBuf)>,
     directory: PathBuf,
+    user: User,
     patience: Duration,
 }
 
@@ -42,6 +43,7 @@ impl<'w> Smcp<'w> {
             stdin: Vec::new(),
             descriptors: Vec::new(),
             directory: world.path("home"),
+            user: world.user(),
             patience: PATIENCE,
         }
     }
@@ -81,6 +83,12 @@ impl<'w> Smcp<'w> {
     /// Leaves descriptors open on a file, as a careless caller does.
     pub fn descriptors(mut self, numbers: RangeInclusive<u32>, file: &Path) -> Self {
         self.descriptors.extend(numbers.map(|number| (number, file.to_owned())));
+        self
+    }
+
+    /// Another user than the world's.
+    pub fn as_user(mut self, user: User) -> Self {
+        self.user = user;
         self
     }
 
@@ -145,7 +153,7 @@ impl<'w> Smcp<'w> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if geteuid().is_root() {
             // Also drops the supplementary groups.
-            command.uid(self.world.user().id()).gid(self.world.user().group());
+            command.uid(self.user.id()).gid(self.user.group());
         }
         command
     }
@@ -153,7 +161,7 @@ impl<'w> Smcp<'w> {
 
 impl fmt::Display for Smcp<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "uid {} $ {}", self.world.user().id(), self.program.display())?;
+        write!(f, "uid {} $ {}", self.user.id(), self.program.display())?;
         self.arguments.iter().try_for_each(|a| write!(f, " {}", a.display()))
     }
 }

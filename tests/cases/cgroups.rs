@@ -1,52 +1,108 @@
-//! The ways in which machines have cgroups. This one's own is what all other tests run on.
+//! The ways in which machines have cgroups (K4), and limits where there is none (K9). This machine's own way is what all
+//! other tests run on. A delegated version 2, as systemd gives it to a session, needs a machine of its own.
 
-use crate::image;
+use serde_json::{Value, json};
+
+use crate::command::{Ended, Smcp};
 use crate::needs;
 use crate::place;
-use crate::world::{User, World};
+use crate::world::{User, World, as_each_user};
+use crate::{image, processes};
 
-#[test]
-fn k4_v2_as_root() {
-    on_v2(User::Root);
+as_each_user! {
+    k4_version_2_alone_falls_back,
+    k4_no_cgroup_at_all_falls_back,
+    k4_no_bus_is_needed,
+    k9_one_process_without_a_cgroup,
+    k9_twenty_processes_without_a_cgroup,
 }
 
-#[test]
-fn k4_v2_as_user() {
-    on_v2(User::Ordinary);
+/// Another machine, as far as one mount namespace can show it. Nothing outside of it changes.
+#[derive(Clone, Copy)]
+enum Machine {
+    /// Version 2 alone. The controllers that version 1 has here are not free for it.
+    Version2,
+    /// No cgroup file system.
+    NoCgroup,
 }
 
-/// A mount namespace of the test's own, where the only cgroup file system is version 2.
-const ONLY_V2: &str = r#"
-set -e
-umount -R /sys/fs/cgroup
-mount -t cgroup2 cgroup2 /sys/fs/cgroup
-uid=$1 gid=$2
-shift 2
-exec setpriv --reuid "$uid" --regid "$gid" --clear-groups "$@"
-"#;
+impl Machine {
+    /// `smcp RUN…` on that machine; `None` where this one cannot stand in for it.
+    fn smcp<'w>(self, world: &'w World, run: &[&str]) -> Option<Smcp<'w>> {
+        let tools = [needs::program("unshare", "util-linux"), needs::program("setpriv", "util-linux")];
+        if !needs::root() || tools.contains(&None) {
+            return None;
+        }
+        let mount = match self {
+            Machine::Version2 => "mount -t cgroup2 cgroup2 /sys/fs/cgroup",
+            Machine::NoCgroup => ":",
+        };
+        let ids = format!("--reuid {0} --regid {1} --clear-groups", world.user().id(), world.user().group());
+        let script = format!("set -e; umount -R /sys/fs/cgroup; {mount}; exec setpriv {ids} \"$@\"");
+        let line = ["--mount", "sh", "-c", &script, "sh", place::smcp().to_str().expect("UTF-8")];
+        // Root makes the namespace, whoever the world's user is.
+        Some(world.program("/usr/bin/unshare", line).args(run).as_user(User::Root))
+    }
 
-fn on_v2(user: User) {
-    let tools = [needs::program("unshare", "util-linux"), needs::program("setpriv", "util-linux")];
-    if !needs::root() || tools.contains(&None) {
-        return;
+    /// A run there, with its begin entry; the client keeps stdin open.
+    #[track_caller]
+    fn run(self, world: &World, flags: &[&str], verb: &[&str]) -> Option<(Ended, Value)> {
+        let mut running = self.smcp(world, &[&["run"], flags, &[image::probe_reference()], verb].concat())?.start();
+        let stdin = running.take_stdin();
+        let ended = running.wait();
+        drop(stdin);
+        let begin = world.audit().into_iter().find(|entry| entry["event"] == "begin");
+        ended.check(begin.is_some(), "a begin entry was expected");
+        Some((ended, begin?))
     }
-    let (outer, world) = (World::new(User::Root), World::new(user));
-    let smcp = place::smcp();
-    let ids = [user.id(), user.group()].map(|id| id.to_string());
-    let mut unshare = outer
-        .program("/usr/bin/unshare", ["--mount", "sh", "-c", ONLY_V2, "sh"])
-        .args(ids)
-        .args([smcp.as_os_str()])
-        .args(["run", image::probe_reference(), "exit", "9"])
-        .in_directory(world.path("home"));
-    for (name, value) in world.environment() {
-        unshare = unshare.env(name, value);
-    }
-    let ended = unshare.run();
-    ended.check(ended.code() == 9, "the server's own exit code was expected");
-    let audit = world.audit();
-    assert_eq!(audit.len(), 2, "{audit:?}");
+}
+
+/// The strongest that works is taken, which is not version 2, and the log says so.
+fn k4_version_2_alone_falls_back(world: &World) {
+    let Some((ended, begin)) = Machine::Version2.run(world, &[], &["exit", "9"]) else { return };
+    ended.expect(9);
+    assert_eq!((&begin["cgroup"], &begin["layers"]["guard"]), (&json!("none"), &json!("full")), "{begin}");
     for layer in ["user-namespace", "cgroup-namespace", "capabilities"] {
-        assert_eq!(audit[0]["layers"][layer], "full", "{audit:?}");
+        assert_eq!(begin["layers"][layer], "full", "{begin}");
     }
+    let why = begin["layers"]["cgroup"].as_str().unwrap_or_default();
+    assert!(why.starts_with("absent: "), "{why}");
+}
+
+fn k4_no_cgroup_at_all_falls_back(world: &World) {
+    let Some((ended, begin)) = Machine::NoCgroup.run(world, &[], &["exit", "9"]) else { return };
+    ended.expect(9);
+    assert_eq!((&begin["cgroup"], &begin["layers"]["guard"]), (&json!("none"), &json!("full")), "{begin}");
+    let why = begin["layers"]["cgroup"].as_str().unwrap_or_default();
+    assert!(why.starts_with("absent: "), "{why}");
+}
+
+/// Neither an address of a session bus that nobody answers at, nor none, changes anything.
+fn k4_no_bus_is_needed(world: &World) {
+    let nowhere = format!("unix:path={}", world.text("tmp/no-bus"));
+    for run in [
+        world.caged(&[], &["exit", "9"]),
+        world.caged(&[], &["exit", "9"]).env("DBUS_SESSION_BUS_ADDRESS", nowhere).env("XDG_RUNTIME_DIR", "/nowhere"),
+    ] {
+        run.run().expect(9);
+    }
+    let begun: Vec<_> = world.audit().into_iter().filter(|entry| entry["event"] == "begin").collect();
+    assert_eq!(begun[0]["layers"], begun[1]["layers"]);
+}
+
+fn k9_one_process_without_a_cgroup(world: &World) {
+    without_a_cgroup(world, &["hog", "1000", "2"]);
+}
+
+fn k9_twenty_processes_without_a_cgroup(world: &World) {
+    without_a_cgroup(world, &["hog-among", "20", "10"]);
+}
+
+#[track_caller]
+fn without_a_cgroup(world: &World, verb: &[&str]) {
+    let verb = [verb, &[world.mark()]].concat();
+    let Some((ended, begin)) = Machine::NoCgroup.run(world, &["--memory", "64M"], &verb) else { return };
+    assert_eq!(begin["cgroup"], "none");
+    super::limits::limited(world, &ended, &json!({"name": "memory", "value": 64 << 20}), &["--memory", "64M"]);
+    processes::none_left(world, std::time::Duration::from_secs(1));
 }

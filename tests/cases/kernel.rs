@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::host::Host;
 use crate::image::{Image, probe_reference};
 use crate::needs;
 use crate::probe::{self, REFUSED};
@@ -167,6 +168,53 @@ fn k7_the_calls_of_i386_kill() {
     }
 }
 
+/// A kernel that reports its newest ABI and refuses the rights of it, and of the ones before: strace answers for it.
+#[test]
+fn k3_landlock_steps_down() {
+    let Some(strace) = needs::program("strace", "strace") else { return };
+    // The first call asks for the ABI; each after it tries one.
+    for (refused, lacks) in [("2", "scopes"), ("2..3", "ioctl"), ("2..4", "truncation")] {
+        let world = World::new(User::Ordinary);
+        let inject = format!("--inject=landlock_create_ruleset:error=EINVAL:when={refused}");
+        let trace = ["--follow-forks", "--quiet=all", "--output=/dev/null", "--trace=landlock_create_ruleset", &inject];
+        let run = ["run", probe_reference(), "exit", "9"];
+        world.program(&strace, trace).args([crate::place::smcp()]).args(run).run().expect(9);
+        let begin = world.audit().into_iter().find(|entry| entry["event"] == "begin").expect("it was begun");
+        let landlock = begin["layers"]["landlock"].as_str().unwrap_or_default();
+        assert!(landlock.starts_with("partial: ") && landlock.contains(lacks), "{refused}: {landlock}");
+    }
+}
+
+/// In a container with a `/proc` of its own smcp runs; where parts of that are covered, as most runtimes do, the kernel
+/// allows no new one, and the refusal says so.
+#[test]
+fn k5_inside_a_container() {
+    let Some(bwrap) = needs::program("bwrap", "bubblewrap") else { return };
+    let world = World::new(User::Ordinary);
+    let container = ["--unshare-all", "--dev-bind", "/", "/", "--proc", "/proc"];
+    let smcp = [crate::place::smcp().to_str().expect("UTF-8"), "run", probe_reference(), "exit", "9"];
+    world.program(&bwrap, container).args(smcp).env("CI", "true").run().expect(9);
+    let masked = world.program(&bwrap, container).args(["--tmpfs", "/proc/acpi"]).args(smcp).run().expect(125);
+    masked.explains(&["the cage cannot be built"]);
+    assert_eq!(world.last_end()["cause"], "cage");
+    let doctor = world.program(&bwrap, container).args(["--tmpfs", "/proc/acpi", smcp[0], "doctor"]).run().expect(125);
+    doctor.explains(&["the cage cannot be built"]);
+}
+
+/// A cage has no namespaces to give to another, which the inner smcp says.
+#[test]
+fn k5_inside_another_smcp() {
+    let world = World::new(User::Ordinary);
+    let smcp = crate::place::smcp().to_str().expect("UTF-8");
+    let layout = Image::probe().build().write(&world.directory("layout"));
+    let flags = ["--mount", smcp, "--allow-read", &world.text("layout")];
+    let doctor = Host::of(&world).caged(&flags, [smcp, "doctor"]).run().expect(125);
+    doctor.explains(&["user namespaces", "Operation not permitted"]);
+    let run = Host::of(&world).caged(&flags, [smcp, "run", &layout, "exit", "0"]).run();
+    run.check(run.code() > 100, "an exit code of smcp's own was expected");
+    run.explains(&["error: "]);
+}
+
 /// Landlock is found by asking for it: WSL2 has no `/sys/kernel/security/lsm` (K11).
 #[test]
 fn k11_landlock_is_probed_by_call() {
@@ -194,6 +242,9 @@ fn k10_root_chooses_who_the_server_is() {
     assert!(!default.as_str().unwrap().starts_with("0 "), "{default}");
     assert_ne!(default, json!("65534 65534 65534 65534"));
     assert_eq!(uid(&["--user", "12345"]), "12345 12345 12345 12345");
+    // Root by the flag alone, and without any of its powers.
+    let root = world.caged(&["--user", "root"], &["ids"]).run().ok().json();
+    assert_eq!((&root["Uid"], &root["CapEff"]), (&json!("0 0 0 0"), &json!("0000000000000000")));
     // On the host it is that uid as well: not a root of its own namespace, and nobody else.
     let mut running = world.smcp(["run", probe_reference(), "hang", world.mark()]).start();
     running.await_ready();

@@ -1,7 +1,209 @@
-//! What people who run servers have met, as tests: each is named by the number of its row.
+//! What people who run servers have met, as tests: each is named by the number of its row, L for the life of a run, E for
+//! its environment, K for what the kernel offers. [`ROWS`] says what each row means at each tier.
 
 mod cgroups;
 mod environment;
 mod kernel;
 mod lifecycle;
 mod limits;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+/// A row, in the words of few.
+struct Row {
+    number: &'static str,
+    what: &'static str,
+    /// With namespaces: what the tests try.
+    tiers_2_and_3: Meaning,
+    /// Without them.
+    tier_1: Meaning,
+}
+
+/// What becomes of a row.
+enum Meaning {
+    /// All of it holds.
+    Holds,
+    /// It holds but for this.
+    Weaker(&'static str),
+    /// What it asks for is refused, for this reason.
+    Refused(&'static str),
+}
+
+use Meaning::{Holds, Refused, Weaker};
+
+const fn row(number: &'static str, what: &'static str, tiers_2_and_3: Meaning, tier_1: Meaning) -> Row {
+    Row { number, what, tiers_2_and_3, tier_1 }
+}
+
+/// Every row that has tests.
+const ROWS: [Row; 35] = [
+    row(
+        "L1",
+        "the client closes stdin, smcp gets SIGTERM or SIGKILL, the client is killed: nothing is left",
+        Weaker(
+            "a killed smcp leaves an empty cgroup, as root, and may leave the new head of the audit chain; the next start removes both",
+        ),
+        Weaker("a process that left the tree outlives SIGKILL of smcp"),
+    ),
+    row(
+        "L2",
+        "a tree that ignores everything is killed as a whole, by the last step of the ladder",
+        Holds,
+        Weaker("a process that left the tree is found by smcp as the reaper of its descendants, not by a namespace"),
+    ),
+    row("L3", "SIGTERM ends a server without handlers", Holds, Holds),
+    row("L4", "500 orphans leave no zombie", Holds, Holds),
+    row("L5", "200 starts in a row and 32 at once, from a program with threads", Holds, Holds),
+    row("L6", "a server that ends by itself: its code at once, all of its bytes", Holds, Holds),
+    row("L7", "a crash, a limit of memory, CPU time or time is named with its value", Holds, Holds),
+    row("L9", "an idle session stays up for the default of 24 hours", Holds, Holds),
+    row("L10", "a server of the Python SDK stays up while stdin is open", Holds, Holds),
+    row(
+        "L11",
+        "STOP, CONT, HUP, INT on a terminal, WINCH",
+        Weaker("a stopped smcp passes nothing on; the server goes on until its pipes are full"),
+        Weaker("as at tiers 2 and 3"),
+    ),
+    row("L12", "SIGKILL in the middle, then a new run: what is stale is gone", Holds, Holds),
+    row("E1", "a variable of the caller that nobody declared is absent", Holds, Holds),
+    row("E2", "a required variable that is missing is named before the start", Holds, Holds),
+    row("E4", "values arrive as given", Holds, Holds),
+    row("E5", "a manifest that asks for everything is refused", Holds, Holds),
+    row(
+        "E6",
+        "a read-only root, a private HOME and `/tmp`; npx and uvx work where subprocesses are granted",
+        Holds,
+        Weaker(
+            "HOME and `/tmp` are directories of their own on the host, removed with the run; the root is the host's, closed by Landlock",
+        ),
+    ),
+    row("E7", "files in a grant belong to the caller, private ones can be read", Holds, Holds),
+    row("E8", "programs find out who their user is", Holds, Weaker("what they find is the host's entry")),
+    row("E9", "git trusts a granted repository", Holds, Holds),
+    row(
+        "E10",
+        "a granted path is valid inside",
+        Holds,
+        Weaker("at its own path alone: nothing can be mounted elsewhere"),
+    ),
+    row("E11", "grants beneath `/tmp`, by links, beneath closed directories, of 200,000 files", Holds, Holds),
+    row("E13", "devices behave as usual", Holds, Holds),
+    row("E14", "descriptors 0, 1 and 2 alone are inherited", Holds, Holds),
+    row(
+        "E15",
+        "keys, passwords, other processes, smcp's own files are out of reach",
+        Holds,
+        Weaker("the names of other processes of the same user show where `/proc` is granted to an interpreter"),
+    ),
+    row("E16", "what a server wrote is gone with the run", Holds, Holds),
+    row("E17", "limits have one grammar, and what is not of it is an error", Holds, Holds),
+    row("K3", "Landlock that refuses rights of the ABI it reports: stepped down and named", Holds, Holds),
+    row(
+        "K4",
+        "the strongest cgroup that works, the rest by rlimits and the guard, and the log says which",
+        Holds,
+        Weaker("no cgroup of version 2 is delegated to a cage without a namespace of its own"),
+    ),
+    row(
+        "K5",
+        "inside a container with a covered `/proc`, inside another smcp",
+        Holds,
+        Refused("inside another smcp: its filter has no place for the calls that confine"),
+    ),
+    row("K6", "unknown calls do not exist", Holds, Holds),
+    row("K7", "dangerous calls are refused", Holds, Holds),
+    row(
+        "K8",
+        "a fork bomb, 10 GB, 100,000 descriptors, eight busy threads, a full `/tmp`",
+        Holds,
+        Weaker("`/tmp` is a directory of the host: its size is watched by nobody"),
+    ),
+    row("K9", "limits of memory without a cgroup, and programs that start under the defaults", Holds, Holds),
+    row("K10", "as root the server is not root on the host", Holds, Holds),
+    row("K11", "Landlock is probed by calls, not by a file that WSL2 lacks", Holds, Holds),
+];
+
+/// The rows that come with another part of smcp.
+const LATER: [(&str, &str); 5] = [
+    ("L8", "an answer in place of a server that crashed: with the relay"),
+    ("E3", "secrets in no log: with trust"),
+    ("E12", "a denied child of a grant: with `--deny`"),
+    ("K1", "user namespaces denied: with tier 1"),
+    ("K2", "Landlock missing: with tier 1"),
+];
+
+/// How many rows there are of each letter.
+const NUMBERS: [(&str, usize); 3] = [("L", 12), ("E", 17), ("K", 11)];
+
+#[test]
+fn every_row_stands_once_in_the_table() {
+    let mut rows: Vec<String> = ROWS.iter().map(|row| row.number.into()).collect();
+    rows.extend(LATER.iter().map(|(number, _)| (*number).to_owned()));
+    let all = NUMBERS.iter().flat_map(|(letter, count)| (1..=*count).map(move |number| format!("{letter}{number}")));
+    let mut all: Vec<String> = all.collect();
+    (rows.sort(), all.sort());
+    assert_eq!(rows, all);
+}
+
+/// The tests themselves say what there is: `PATH::l4_…: test`.
+#[test]
+fn every_row_has_a_test_that_is_named_by_it() {
+    let own = std::env::current_exe().expect("a test runs from a file");
+    let listed = Command::new(own).arg("--list").output().expect("it can be run again");
+    let listed = String::from_utf8(listed.stdout).expect("names are UTF-8");
+    let names = listed.lines().filter_map(|line| line.strip_suffix(": test")).flat_map(|path| path.split("::"));
+    let tested: BTreeSet<String> = names.filter_map(number_of).collect();
+    let rows: BTreeSet<String> = ROWS.iter().map(|row| row.number.to_owned()).collect();
+    assert_eq!(tested, rows);
+}
+
+/// `L4` of `l4_five_hundred_orphans`.
+fn number_of(name: &str) -> Option<String> {
+    let (number, _) = name.split_once('_')?;
+    let (letter, digits) = number.split_at_checked(1)?;
+    let counts = "lek".contains(letter) && !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    counts.then(|| number.to_uppercase())
+}
+
+/// `SMCP_WRITE_DOCS=1 cargo test -p smcp --test smcp the_document_is_the_table` writes it.
+#[test]
+fn the_document_is_the_table() {
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/cases.md");
+    let text = document_of(&ROWS, &LATER);
+    if std::env::var_os("SMCP_WRITE_DOCS").is_some() {
+        std::fs::write(&document, &text).expect("the checkout can be written");
+    }
+    assert!(
+        std::fs::read_to_string(&document).is_ok_and(|is| is == text),
+        "docs/cases.md is not the table of tests/cases"
+    );
+}
+
+fn document_of(rows: &[Row], later: &[(&str, &str)]) -> String {
+    let mut text = String::from(
+        "# Cases\n\nWhat people who run MCP servers have met. Each row is tested by functions whose names begin with its number, in\n\
+         [`tests/cases/`](../tests/cases). Tiers are ranks of enforcement: 3 and 2 have namespaces, 1 has Landlock, seccomp and\n\
+         resource limits alone; it is still to come, and its column is what is meant. This file is written by a test, from the table in [`tests/cases/mod.rs`](../tests/cases/mod.rs).\n\n\
+         | row | what | tiers 2 and 3 | tier 1 |\n|---|---|---|---|\n",
+    );
+    for row in rows {
+        let (with, without) = (words(&row.tiers_2_and_3), words(&row.tier_1));
+        let _ = writeln!(text, "| {} | {} | {with} | {without} |", row.number, row.what);
+    }
+    text.push_str("\nNot yet:\n\n");
+    for (number, what) in later {
+        let _ = writeln!(text, "- {number}: {what}.");
+    }
+    text
+}
+
+fn words(meaning: &Meaning) -> String {
+    match meaning {
+        Holds => "holds".into(),
+        Weaker(why) => format!("weaker: {why}"),
+        Refused(why) => format!("refused: {why}"),
+    }
+}

@@ -1,18 +1,14 @@
-//! Verbs that stand in for something of the world around a run: a client, an older kernel, the devices that programs use.
+//! Verbs that stand in for something of the world around a run: a client, the devices that programs use.
 
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 /// One attempt, `None` where the verb is another's.
 pub fn attempt(verb: &str, rest: &[&str]) -> Option<io::Result<String>> {
-    let number = |at: usize| -> u32 { rest[at].parse().unwrap_or_else(|_| panic!("{:?} is no number", rest[at])) };
     Some(match verb {
         "client" => client(rest[0], &rest[1..]),
-        "on-a-kernel-without" => sys::refuse(number(0), number(1), number(2))
-            .and_then(|()| Err(Command::new(rest[3]).args(&rest[4..]).exec())),
         "devices" => devices(),
         _ => return None,
     })
@@ -73,37 +69,13 @@ fn shared() -> io::Result<String> {
 }
 
 mod sys {
-    use std::ffi::{CStr, c_char, c_int, c_long, c_ulong};
+    use std::ffi::{CStr, c_char, c_int, c_long};
     use std::io;
 
-    const PR_SET_NO_NEW_PRIVS: c_int = 38;
-    const PR_SET_SECCOMP: c_int = 22;
-    const SECCOMP_MODE_FILTER: c_ulong = 2;
-    const LOAD: u16 = 0x20;
-    const JUMP_EQUAL: u16 = 0x15;
-    const JUMP_GREATER: u16 = 0x25;
-    const RETURN: u16 = 0x06;
-    const ALLOW: u32 = 0x7FFF_0000;
-    const ERRNO: u32 = 0x0005_0000;
     const O_RDWR: c_int = 2;
     const O_NOCTTY: c_int = 0o400;
 
-    #[repr(C)]
-    struct Instruction {
-        code: u16,
-        if_true: u8,
-        if_false: u8,
-        operand: u32,
-    }
-
-    #[repr(C)]
-    struct Program {
-        length: u16,
-        instructions: *const Instruction,
-    }
-
     unsafe extern "C" {
-        fn prctl(option: c_int, ...) -> c_int;
         fn posix_openpt(flags: c_int) -> c_int;
         fn grantpt(fd: c_int) -> c_int;
         fn unlockpt(fd: c_int) -> c_int;
@@ -115,26 +87,6 @@ mod sys {
 
     fn check(result: c_long) -> io::Result<c_long> {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-    }
-
-    /// From here on, also for what is executed: this call answers `errno` where its second argument is above `above`.
-    pub fn refuse(call: u32, errno: u32, above: u32) -> io::Result<()> {
-        let at = |code, if_true, if_false, operand| Instruction { code, if_true, if_false, operand };
-        // struct seccomp_data, seccomp(2): the number at 0, the second argument at 24.
-        let filter = [
-            at(LOAD, 0, 0, 0),
-            at(JUMP_EQUAL, 0, 2, call),
-            at(LOAD, 0, 0, 24),
-            at(JUMP_GREATER, 1, 0, above),
-            at(RETURN, 0, 0, ALLOW),
-            at(RETURN, 0, 0, ERRNO | errno),
-        ];
-        let program = Program { length: filter.len() as u16, instructions: filter.as_ptr() };
-        let (one, none): (c_ulong, c_ulong) = (1, 0);
-        // SAFETY: numbers alone.
-        check(unsafe { prctl(PR_SET_NO_NEW_PRIVS, one, none, none, none) }.into())?;
-        // SAFETY: the kernel copies `filter`, which lives, before it returns.
-        check(unsafe { prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const program, none, none) }.into()).map(drop)
     }
 
     /// Makes a pseudo-terminal and passes three bytes through it.
