@@ -12,7 +12,6 @@ mod command;
 mod escape;
 mod host;
 mod image;
-mod kernel;
 mod known_attacks;
 mod liar;
 mod needs;
