@@ -9,7 +9,8 @@ use rustix::net::{
     SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
-use super::sources::{Grant, Sources};
+use super::mounts::Detached;
+use super::sources::{self, Grant, Sources};
 use super::wire::Order;
 use crate::plan::{Plan, What};
 
@@ -73,8 +74,10 @@ impl Channel {
             }
             all.extend(some);
         }
-        let mut all = all.into_iter();
-        let tree = all.next().ok_or(io::ErrorKind::UnexpectedEof)?;
+        let mut all = all.into_iter().map(Detached::new);
+        let mut tree = all.next().ok_or(io::ErrorKind::UnexpectedEof)?;
+        // A kernel that cannot restrict it before it is attached has not done so yet.
+        sources::restrict_tree(&mut tree)?;
         let grants = all.map(Grant::new).collect::<io::Result<_>>()?;
         Ok(Sources { tree, grants })
     }

@@ -19,6 +19,7 @@ mod init;
 mod keeper;
 mod landlock;
 mod measure;
+mod mounts;
 mod process;
 mod programs;
 mod rate;

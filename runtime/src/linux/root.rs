@@ -11,10 +11,10 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
-use super::sources::{Sources, clone_mount};
-use super::sys::{self, MountAttributes};
+use super::mounts::Detached;
+use super::sources::Sources;
 use super::wire::Refusal;
 use crate::plan::{Exec, Plan, What};
 
@@ -42,14 +42,14 @@ pub fn assemble(plan: &Plan, sources: Sources) -> Result<Root, Refusal> {
     let host_tmp = open_beneath(&open_root().map_err(step("opening the host's root"))?, Path::new(&WORKSHOP[1..]))
         .map_err(step("opening the host's /tmp"))?;
     let workshop = tmpfs(4 << 20)?;
-    attach(&workshop, &host_tmp).map_err(step("mounting the workshop"))?;
+    workshop.attach(&host_tmp).map_err(step("mounting the workshop"))?;
     let place = |name: &str| make_directory(&workshop, Path::new(name)).map_err(step("making a directory"));
     for name in ["bundle", "state"] {
         place(name)?;
     }
-    attach(&sources.tree, &place("tree")?).map_err(step("mounting the package's tree"))?;
+    sources.tree.attach(&place("tree")?).map_err(step("mounting the package's tree"))?;
     let root = tmpfs(1 << 20)?;
-    attach(&root, &place("root")?).map_err(step("mounting the root"))?;
+    root.attach(&place("root")?).map_err(step("mounting the root"))?;
     let opened = |name: &str| open_beneath(&workshop, Path::new(name)).map_err(step("opening what was mounted"));
     let (tree, root_directory) = (opened("tree")?, opened("root")?);
 
@@ -62,18 +62,17 @@ pub fn assemble(plan: &Plan, sources: Sources) -> Result<Root, Refusal> {
         match &mount.what {
             What::Private { size, mode, exec } => {
                 let point = mount_point(&root_directory, plan, index, true)?;
-                attach(&private_tmpfs(*size, *mode, *exec).map_err(fail)?, &point).map_err(fail)?;
+                private_tmpfs(*size, *mode, *exec).and_then(|tmpfs| tmpfs.attach(&point)).map_err(fail)?;
             }
             What::Granted { .. } => {
                 let grant = grants.next().ok_or_else(|| fail(Errno::NOENT.into()))?;
                 let point = mount_point(&root_directory, plan, index, grant.directory)?;
-                attach(&grant.mount, &point).map_err(fail)?;
+                grant.mount.attach(&point).map_err(fail)?;
             }
             What::Proc | What::Devices | What::Terminals | What::SharedMemory { .. } => {}
         }
     }
-    let read_only = MountAttributes { read_only: true, alone: true, ..Default::default() };
-    sys::set_mount(&root, read_only).map_err(step("making the root read-only"))?;
+    root.close().map_err(step("making the root read-only"))?;
     let path = |name: &str| Path::new(WORKSHOP).join(name);
     Ok(Root { directory: path("root"), bundle: path("bundle"), state: path("state") })
 }
@@ -231,7 +230,7 @@ fn put(
 
 /// Mounts a directory or file of the package's tree, read-only as that is, on another.
 fn bind(own: &OwnedFd, point: &OwnedFd) -> io::Result<()> {
-    attach(&clone_mount(own)?, point)
+    Detached::copy_of(own)?.attach(point)
 }
 
 /// The directory or file on which a mount of the plan goes, made where it lies in a private place of the cage.
@@ -258,7 +257,7 @@ fn mount_point(root: &OwnedFd, plan: &Plan, index: usize, directory: bool) -> Re
         .map_err(|why| Refusal::new(format!("making the mount point {}", target.display()), why))
 }
 
-fn private_tmpfs(size: u64, mode: u32, exec: Exec) -> io::Result<OwnedFd> {
+fn private_tmpfs(size: u64, mode: u32, exec: Exec) -> io::Result<Detached> {
     let tmpfs = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_set_string(tmpfs.as_fd(), "size", size.to_string())?;
     // Empty files take no blocks, and memory of the kernel all the same.
@@ -269,12 +268,7 @@ fn private_tmpfs(size: u64, mode: u32, exec: Exec) -> io::Result<OwnedFd> {
     if exec == Exec::Denied {
         attributes |= MountAttrFlags::MOUNT_ATTR_NOEXEC;
     }
-    Ok(rustix::mount::fsmount(tmpfs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
-}
-
-fn attach(mount: &OwnedFd, point: &OwnedFd) -> io::Result<()> {
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    Ok(rustix::mount::move_mount(mount.as_fd(), "", point.as_fd(), "", flags)?)
+    Ok(Detached::new(rustix::mount::fsmount(tmpfs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))
 }
 
 /// An absolute path inside as one relative to the root.
@@ -303,14 +297,15 @@ fn open_root() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-fn open_beneath(directory: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
+fn open_beneath(directory: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     Ok(rustix::fs::openat2(directory, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?)
 }
 
 /// Makes a directory and all above it, and opens it.
-fn make_directory(directory: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
+fn make_directory(directory: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+    let directory = directory.as_fd();
     match open_beneath(directory, path) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => {}
         other => return other,

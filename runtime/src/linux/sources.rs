@@ -7,10 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
-use rustix::mount::OpenTreeFlags;
 
 use super::enter;
-use super::sys::{self, MountAttributes};
+use super::mounts::{Detached, Restriction};
 use super::wire::Refusal;
 use crate::identity::{Identity, Mapping};
 use crate::plan::{Exec, Plan, What};
@@ -19,7 +18,7 @@ use bundle::Access;
 /// Detached mounts, by descriptor: nothing that happens to their paths afterwards changes what is mounted.
 pub struct Sources {
     /// The package's tree.
-    pub tree: OwnedFd,
+    pub tree: Detached,
     /// The grants, in the order in which they stand among the plan's mounts.
     pub grants: Vec<Grant>,
 }
@@ -27,7 +26,7 @@ pub struct Sources {
 /// A granted file or directory.
 pub struct Grant {
     /// Its detached mount.
-    pub mount: OwnedFd,
+    pub mount: Detached,
     /// Whether its mount point is a directory.
     pub directory: bool,
 }
@@ -37,7 +36,7 @@ impl Grant {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn new(mount: OwnedFd) -> io::Result<Grant> {
+    pub fn new(mount: Detached) -> io::Result<Grant> {
         let directory = FileType::from_raw_mode(rustix::fs::fstat(&mount)?.st_mode) == FileType::Directory;
         Ok(Grant { mount, directory })
     }
@@ -62,11 +61,19 @@ impl Sources {
     }
 }
 
-fn open_tree(path: &Path) -> io::Result<OwnedFd> {
-    let mount =
-        clone_mount(&rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC | OFlags::DIRECTORY, Mode::empty())?)?;
-    sys::set_mount(&mount, MountAttributes { read_only: true, ..Default::default() })?;
+fn open_tree(path: &Path) -> io::Result<Detached> {
+    let directory = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC | OFlags::DIRECTORY, Mode::empty())?;
+    let mut mount = Detached::copy_of(&directory)?;
+    restrict_tree(&mut mount)?;
     Ok(mount)
+}
+
+/// What the mount of a package's tree is to be: read-only.
+///
+/// # Errors
+/// The kernel's.
+pub fn restrict_tree(mount: &mut Detached) -> io::Result<()> {
+    mount.restrict(Restriction { read_only: true, ..Default::default() })
 }
 
 fn open_grant(
@@ -82,28 +89,16 @@ fn open_grant(
     let file = rustix::fs::openat2(rustix::fs::CWD, source, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
         .map_err(|why| fail(why.into()))?;
     let stat = rustix::fs::fstat(&file).map_err(|why| fail(why.into()))?;
-    let mount = clone_mount(&file).map_err(fail)?;
-    let attributes =
-        MountAttributes { read_only: access == Access::Ro, no_exec: exec == Exec::Denied, ..Default::default() };
+    let mut mount = Detached::copy_of(&file).map_err(fail)?;
+    let restriction = Restriction { read_only: access == Access::Ro, no_exec: exec == Exec::Denied, devices: false };
     match identity.mapping {
-        Mapping::Caller | Mapping::Root => sys::set_mount(&mount, attributes).map_err(fail)?,
+        Mapping::Caller | Mapping::Root => mount.restrict(restriction).map_err(fail)?,
         Mapping::Unprivileged => {
-            let id_map = Some(shifts.get((stat.st_uid, stat.st_gid), identity).map_err(fail)?);
-            sys::set_mount(&mount, MountAttributes { id_map, ..attributes })
-                .map_err(|why| not_shifted(source, &file, why))?;
+            let by = shifts.get((stat.st_uid, stat.st_gid), identity).map_err(fail)?;
+            mount.restrict_and_shift(restriction, by).map_err(|why| not_shifted(source, &file, why))?;
         }
     }
     Grant::new(mount).map_err(fail)
-}
-
-/// A copy of the mount tree at `file`, attached nowhere, open_tree(2). Recursive: mounts beneath are part of the grant,
-/// and in a user namespace they are locked to it.
-pub fn clone_mount(file: &OwnedFd) -> io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_EMPTY_PATH
-        | OpenTreeFlags::AT_RECURSIVE;
-    Ok(rustix::mount::open_tree(file, "", flags)?)
 }
 
 /// The user namespaces of idmapped mounts, one an owner.
@@ -121,19 +116,28 @@ impl Shifts {
 }
 
 fn not_shifted(source: &Path, file: &OwnedFd, why: io::Error) -> Refusal {
+    let what = format!("the grant {}", source.display());
+    if why.raw_os_error() == Some(libc::ENOSYS) {
+        return Refusal::new(what, "this kernel cannot shift its owner to an unprivileged uid: that needs Linux 5.12")
+            .hint("run smcp as an ordinary user, or accept the server as root by --user root");
+    }
     let kind = rustix::fs::fstatfs(file).map_or(0, |fs| fs.f_type as u64);
     let name = match kind {
+        0xef53 => "ext4",
         0x6969 => "nfs",
         0x794c_7630 => "overlay",
         0x6573_5546 => "fuse",
         0xff53_4d42 | 0xfe53_4d42 => "cifs",
+        0x0102_1994 => "tmpfs",
         0x0102_1997 => "9p",
         0x2fc1_2fc1 => "zfs",
         _ => "unnamed",
     };
     Refusal::new(
-        format!("the grant {} (file system {name}, magic {kind:#x}) cannot be shifted to an unprivileged uid", source.display()),
+        format!(
+            "{what} (file system {name}, magic {kind:#x}), or what is mounted beneath, cannot be shifted to an unprivileged uid"
+        ),
         why,
     )
-    .hint("run smcp as an ordinary user, grant a directory on ext4, xfs, btrfs or tmpfs, or accept the server as root by --user root")
+    .hint("run smcp as an ordinary user, grant a directory on ext4, xfs, btrfs or (since Linux 6.3) tmpfs, or accept the server as root by --user root")
 }
