@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Pid, Signal};
 
+use super::mounts::Deferred;
 use super::server;
 use super::sys::{self, Children, Fork, How, SignalDescriptor, SignalSet, Waited};
 use super::wire::{Event, Order, Refusal, Reporter};
@@ -24,6 +25,7 @@ pub struct Init {
     order: Rc<Order>,
     events: Rc<OwnedFd>,
     lifeline: Rc<OwnedFd>,
+    deferred: Option<Deferred>,
 }
 
 impl Init {
@@ -31,13 +33,16 @@ impl Init {
     ///
     /// # Errors
     /// The kernel's, where a descriptor cannot be copied.
-    pub fn new(order: Rc<Order>, events: &OwnedFd, lifeline: OwnedFd) -> io::Result<Init> {
-        Ok(Init { order, events: Rc::new(events.try_clone()?), lifeline: Rc::new(lifeline) })
+    pub fn new(order: Rc<Order>, events: &OwnedFd, lifeline: OwnedFd, deferred: Option<Deferred>) -> io::Result<Init> {
+        Ok(Init { order, events: Rc::new(events.try_clone()?), lifeline: Rc::new(lifeline), deferred })
     }
 
     fn run(&self) -> Result<Pid, Refusal> {
         let step = |what: &'static str| move |why: io::Error| Refusal::new(what, why);
         let _ = rustix::thread::set_name(c"smcp-init");
+        if let Some(deferred) = self.deferred {
+            deferred.restrict(&self.order.plan).map_err(step("mounting the older way"))?;
+        }
         // Set after the last change of credentials, which clears it; the lifeline covers the time before.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(|why| step("binding PID 1 to its supervisor")(why.into()))?;

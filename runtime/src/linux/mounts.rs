@@ -10,8 +10,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+use serde_json::{Value, json};
 
+use super::seccomp;
 use super::sys::{self, MountAttributes};
+use crate::plan::{Plan, What};
 
 /// A mount that is attached nowhere, by descriptor: nothing that happens to its path afterwards changes what is mounted.
 pub struct Detached {
@@ -124,6 +128,68 @@ fn restrict_attached(mount: &OwnedFd, to: Restriction) -> io::Result<()> {
         None => Ok(()),
         Some(part) => Err(io::Error::other(format!("the mount on {} kept its rights", part.point.display()))),
     }
+}
+
+/// libcontainer calls mount_setattr(2) for each mount that it makes and knows no older way. Before Linux 5.12 a filter
+/// answers yes in the kernel's place, and PID 1 does what was asked, before it does anything else.
+#[derive(Clone, Copy)]
+pub struct Deferred(());
+
+impl Deferred {
+    /// Puts the filter before this thread and what it starts, where it is needed. Nothing else may make mounts after it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn where_needed() -> io::Result<Option<Deferred>> {
+        if sys::knows_mount_setattr() {
+            return Ok(None);
+        }
+        sys::install_filter(&seccomp::answering_yes_to(libc::SYS_mount_setattr))?;
+        Ok(Some(Deferred(())))
+    }
+
+    /// Leaves PID 1 the one capability that [`Deferred::restrict`] needs and gives up.
+    pub fn allow(self, config: &mut Value) {
+        for set in ["effective", "permitted"] {
+            config["process"]["capabilities"][set] = json!(["CAP_SYS_ADMIN"]);
+        }
+    }
+
+    /// Restricts the mounts that libcontainer has made, as PID 1 among them.
+    ///
+    /// # Errors
+    /// The kernel's, and where a mount is not what it is to be in the end.
+    pub fn restrict(self, plan: &Plan) -> io::Result<()> {
+        let table = || Ok::<_, io::Error>(parse(&fs::read_to_string("/proc/self/mountinfo")?));
+        let wanted = || plan.mounts.iter().filter_map(|mount| Some((&*mount.target, of_libcontainer(&mount.what)?)));
+        let before = table()?;
+        for (path, to) in wanted() {
+            topmost(&before, path)?.restrict(path, to)?;
+        }
+        let after = table()?;
+        for (path, to) in wanted() {
+            if !topmost(&after, path)?.is(to) {
+                return Err(io::Error::other(format!("the mount on {} kept its rights", path.display())));
+            }
+        }
+        let none = CapabilitySet::empty();
+        Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
+    }
+}
+
+/// What the plan's rendering for libcontainer asks for, `None` for mounts that it does not make.
+fn of_libcontainer(what: &What) -> Option<Restriction> {
+    let to = |devices| Some(Restriction { read_only: false, no_exec: true, devices });
+    match what {
+        What::Proc | What::SharedMemory { .. } => to(false),
+        What::Devices | What::Terminals => to(true),
+        What::Private { .. } | What::Granted { .. } => None,
+    }
+}
+
+/// The mount that a path leads to: of those at one place the last that was made.
+fn topmost<'t>(table: &'t [Part], path: &Path) -> io::Result<&'t Part> {
+    table.iter().rfind(|part| part.point == path).ok_or_else(|| Errno::NOENT.into())
 }
 
 /// A line of `/proc/self/mountinfo`, proc_pid_mountinfo(5).

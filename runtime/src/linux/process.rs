@@ -13,6 +13,7 @@ use rustix::process::{Resource, getrlimit};
 use super::channel::Channel;
 use super::init::Init;
 use super::keeper::Ends;
+use super::mounts::Deferred;
 use super::sources::Sources;
 use super::sys::{self, SignalSet};
 use super::wire::{Event, Refusal, Reporter, chain};
@@ -70,9 +71,11 @@ fn build(
         Mapping::Caller | Mapping::Root => Sources::open(&order.plan)?,
     };
     let root = root::assemble(&order.plan, sources)?;
-    let config = config::render(&order.plan, &root.directory, Scope::InsideCage);
+    let mut config = config::render(&order.plan, &root.directory, Scope::InsideCage);
+    let deferred = Deferred::where_needed().map_err(refused("mounting the older way"))?;
+    deferred.inspect(|deferred| deferred.allow(&mut config));
     fs::write(root.bundle.join("config.json"), config.to_string()).map_err(refused("writing config.json"))?;
-    let init = Init::new(Rc::new(order), events, lifeline).map_err(refused("preparing PID 1"))?;
+    let init = Init::new(Rc::new(order), events, lifeline, deferred).map_err(refused("preparing PID 1"))?;
     drop(channel);
     // From here to the start this process outlives its supervisor: killed in between, it would leave libcontainer's init
     // waiting for ever for a start that nobody gives. Init itself looks at the lifeline first.

@@ -117,9 +117,11 @@ enum Answer {
     Kill,
 }
 
+/// With an error's number beneath; with none the call is said to have worked.
+const ERRNO: u32 = 0x0005_0000;
+
 impl Answer {
     const fn code(self) -> u32 {
-        const ERRNO: u32 = 0x0005_0000;
         match self {
             Answer::Allow => 0x7FFF_0000,
             Answer::Unknown => ERRNO | Errno::NOSYS.raw_os_error() as u32,
@@ -134,6 +136,15 @@ struct Range {
     first: u32,
     answer: Answer,
     conditions: Vec<&'static Condition>,
+}
+
+/// A filter that answers 0 to one call and lets all others pass.
+pub fn answering_yes_to(call: libc::c_long) -> [Instruction; 6] {
+    let pass = answer(Answer::Allow);
+    // A number stands for another call in another architecture.
+    let architecture = jump_if_equal(Architecture::THIS.audit(), 0, 3);
+    let yes = Instruction { k: ERRNO, ..pass };
+    [load(ARCHITECTURE), architecture, load(NUMBER), jump_if_equal(call as u32, 0, 1), yes, pass]
 }
 
 /// The whole filter for one architecture.

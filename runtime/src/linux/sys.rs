@@ -116,6 +116,13 @@ pub fn set_mount(mount: impl AsFd, attributes: MountAttributes<'_>) -> io::Resul
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Whether this kernel has mount_setattr(2), Linux 5.12.
+pub fn knows_mount_setattr() -> bool {
+    // SAFETY: a size of 0 is refused before either pointer is looked at.
+    let result = unsafe { libc::syscall(libc::SYS_mount_setattr, -1, c"".as_ptr(), 0, ptr::null::<u8>(), 0) };
+    result == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS)
+}
+
 /// Sets the loopback interface of this network namespace up, netdevice(7).
 ///
 /// # Errors
