@@ -18,7 +18,7 @@ use super::cgroup::{Cgroup, Controller};
 use super::channel::Channel;
 use super::events::{Events, PATIENCE};
 use super::first::{First, Kind};
-use super::guard::Guard;
+use super::guard::{Guard, counted_beside};
 use super::keeper::{self, Ends};
 use super::measure::{NAMESPACES, namespace_id};
 use super::process;
@@ -69,7 +69,9 @@ impl Ahead {
     pub fn prepare(self, plan: &Plan, place: &Path, least: Tier, signals: &Signals) -> Result<Prepared, Refusal> {
         let Ahead { run, identity, mut cgroup, mut process, mut pipes } = self;
         cgroup.limit(&plan.limits);
-        let given = process.give(plan, &identity);
+        let mut inside = plan.clone();
+        inside.rlimits.nproc = inside.rlimits.nproc.saturating_add(counted_beside(identity.uid));
+        let given = process.give(&inside, &identity);
         let (built, place) = match hear(&mut pipes.events, signals, Kind::Init) {
             Ok(Heard { init: Some(init), measured }) => {
                 process.has_done();

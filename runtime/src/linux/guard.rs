@@ -149,15 +149,6 @@ pub fn descendants(of: Pid) -> Vec<Pid> {
     tree.processes.iter().skip(1).filter_map(|process| Pid::from_raw(process.pid)).collect()
 }
 
-/// Processes and threads of a user on the whole machine, as RLIMIT_NPROC counts them where no user namespace has a count of
-/// its own.
-pub fn tasks_of(uid: u32) -> u64 {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let of_user = processes.filter(|entry| entry.metadata().is_ok_and(|about| about.uid() == uid));
-    let pids = of_user.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(Stat::of).map(|stat| stat.threads).sum()
-}
-
 /// CPU time of a tree over all looks, from below: a parent that ignores SIGCHLD makes its children's time count nowhere
 /// in the kernel, so that of each process seen is kept here too.
 #[derive(Debug, Default)]
@@ -348,9 +339,50 @@ fn memfds(tree: &Tree) -> u64 {
     bytes
 }
 
+/// Threads that count against RLIMIT_NPROC of a cage's uid beside the cage's own: since Linux 5.14 none, for they are
+/// counted for each user namespace; before it all of that uid on the machine.
+pub fn counted_beside(uid: u32) -> u64 {
+    if is_since_5_14(&rustix::system::uname().release().to_string_lossy()) {
+        return 0;
+    }
+    tasks_of(uid)
+}
+
+/// Threads of a uid on the whole machine, as RLIMIT_NPROC counts them where no user namespace has a count of its own.
+pub fn tasks_of(uid: u32) -> u64 {
+    let statuses = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
+        entry.file_name().to_str()?.parse::<i32>().ok()?;
+        fs::read_to_string(entry.path().join("status")).ok()
+    });
+    statuses.filter_map(|status| threads_of(uid, &status)).sum()
+}
+
+/// A release that is no `MAJOR.MINOR…` is no Linux before that.
+fn is_since_5_14(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (5, 14),
+        _ => true,
+    }
+}
+
+/// The threads of a process by its `/proc/PID/status`, where this is its real uid.
+fn threads_of(uid: u32, status: &str) -> Option<u64> {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
+    (field("Uid:")?.parse() == Ok(uid)).then(|| field("Threads:")?.parse().ok())?
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_count_by_the_real_uid_on_old_kernels() {
+        let status = "Name:\tcat\nUid:\t1000\t0\t0\t0\nThreads:\t3\n";
+        assert_eq!((threads_of(1000, status), threads_of(0, status)), (Some(3), None));
+        let since = ["5.10.0-32-cloud-amd64", "5.13.19", "5.14.0-rc1", "6.1.0", "unknown"].map(is_since_5_14);
+        assert_eq!(since, [false, false, true, true, true]);
+    }
 
     #[test]
     fn a_name_of_parentheses_and_spaces_is_no_field() {
