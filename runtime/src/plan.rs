@@ -234,11 +234,9 @@ impl Plan {
 
     /// The plan of a cage without package or server, whose layers are measured by `doctor`; `tree` and `grant` are
     /// directories to try the mounts of a package and of a grant with.
-    pub fn probe(identity: Identity, tree: &Path, grant: &Path) -> Plan {
-        let nothing = Grant {
-            mounts: vec![bundle::Mount { source: grant.into(), target: grant.into(), access: Access::Rw }],
-            ..Grant::nothing()
-        };
+    pub fn probe(identity: Identity, tree: &Path, grant: Option<&Path>) -> Plan {
+        let mount = |source: &Path| bundle::Mount { source: source.into(), target: source.into(), access: Access::Rw };
+        let nothing = Grant { mounts: grant.map(mount).into_iter().collect(), ..Grant::nothing() };
         Plan::new(&nothing, tree.into(), identity, None)
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use distribution::Store;
 use runtime::journal::{self, Journal};
-use runtime::{Advice, Ahead, Caller, Identity, Layer, Plan, Report, Signals, Tier, UserFlag, advice};
+use runtime::{Advice, Ahead, Caller, Identity, Layer, Plan, Report, Signals, Status, Tier, UserFlag, advice};
 use serde_json::json;
 
 use crate::exit::{self, Failure};
@@ -22,17 +22,27 @@ pub fn doctor(fix: bool, as_json: bool, settings: &Settings) -> Result<(), Failu
     let run = journal::new_run();
     let identity = Identity::of_caller(&caller, UserFlag::Default, run.0);
     let uid = identity.uid;
-    let ahead = Ahead::split(&identity, run)?;
     let scratch = Scratch::new(store.root())?;
-    let plan = Plan::probe(identity, &scratch.tree, &scratch.grant);
     let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
-    let cage = ahead.prepare(&plan, &settings.private(), Tier::One, &signals)?;
+    let prepare = |grant| {
+        let plan = Plan::probe(identity.clone(), &scratch.tree, grant);
+        Ahead::split(&identity, run)?.prepare(&plan, &settings.private(), Tier::One, &signals)
+    };
+    // Where grants alone are refused, as to root by an old kernel, a run without one can be had.
+    let (cage, grants) = match prepare(Some(scratch.grant.as_path())) {
+        Ok(cage) => (cage, Status::Full),
+        Err(refusal) => match prepare(None) {
+            Ok(cage) => (cage, Status::Absent(refusal.why)),
+            Err(_) => return Err(refusal.into()),
+        },
+    };
     let report = cage.report();
     if as_json {
         show::print_json(&json!({
             "tier": report.tier(),
             "layers": report,
             "cgroup": cage.cgroup(),
+            "grants": grants,
             "user": {"caller": caller.uid, "server": uid},
             "audit_log": journal.path(),
             "store": store.root(),
@@ -51,6 +61,7 @@ pub fn doctor(fix: bool, as_json: bool, settings: &Settings) -> Result<(), Failu
         }
     }
     outln!("{:18} {}", "kind of cgroup", cage.cgroup());
+    outln!("{:18} {grants}", "grants");
     outln!("{:18} the server of caller {} is uid {uid}", "user", caller.uid);
     outln!("{:18} {} can be written", "audit log", journal.path().display());
     outln!("{:18} {} can be used", "store", store.root().display());
