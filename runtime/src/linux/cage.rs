@@ -33,7 +33,7 @@ impl Prepared {
         &self.cage.report
     }
 
-    /// Which kind of cgroup counts and caps it: `v2`, `v1` or `none`.
+    /// Which kind of cgroup counts and caps it: `v2`, `systemd`, `v1` or `none`.
     pub fn cgroup(&self) -> &'static str {
         self.cage.guard.cgroup().kind().name()
     }

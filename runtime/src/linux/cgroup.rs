@@ -1,4 +1,5 @@
-//! A cgroup for one cage, where this process may make one: version 2, else version 1, else none, and why.
+//! A cgroup for one cage, where this process may make one: version 2, else a scope of systemd's, else version 1, else none,
+//! and why.
 //!
 //! Each is named `smcp-` and the run's id, held by a lock while smcp lives, and removed with the run. What a killed smcp
 //! left is removed by the next start.
@@ -13,7 +14,7 @@ use rustix::fs::{Access, FlockOperation, Mode, OFlags, flock};
 use rustix::process::Pid;
 use ulid::Ulid;
 
-use super::sys;
+use super::{scope, sys};
 use crate::plan::Watched;
 use crate::report::Status;
 
@@ -39,6 +40,8 @@ pub enum Controller {
 pub enum Kind {
     /// One cgroup with all controllers, cgroups(7).
     V2,
+    /// The same in a scope that systemd made for the run.
+    Systemd,
     /// A cgroup in each hierarchy of version 1.
     V1,
     /// None.
@@ -50,6 +53,7 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Kind::V2 => "v2",
+            Kind::Systemd => "systemd",
             Kind::V1 => "v1",
             Kind::None => "none",
         }
@@ -85,6 +89,9 @@ impl Cgroup {
             Cgroup { kind: Kind::None, name: format!("{PREFIX}{run}"), groups: Vec::new(), missing: Vec::new() };
         cgroup.make_v2(&own);
         if cgroup.groups.is_empty() {
+            cgroup.make_scope();
+        }
+        if cgroup.groups.is_empty() {
             cgroup.make_v1(&own);
         }
         cgroup
@@ -119,6 +126,21 @@ impl Cgroup {
                 }
                 Err(why) => self.missing.push(format!("{}: {why}", parent.display())),
             }
+        }
+    }
+
+    /// A child of a scope. Beside version 1 systemd has no memory and no processes to give to a user.
+    fn make_scope(&mut self) {
+        let Some(mount) = mount_v2().filter(|mount| mount == Path::new(MOUNT)) else { return };
+        let made = scope::enter(&mount, &self.name).and_then(|scope| {
+            self.make_group(&scope, V2.to_vec()).map_err(|why| format!("{}: {why}", scope.display()))
+        });
+        match made {
+            Ok(group) => {
+                self.kind = Kind::Systemd;
+                self.groups.push(group);
+            }
+            Err(why) => self.missing.push(why),
         }
     }
 
@@ -192,9 +214,9 @@ impl Cgroup {
     /// What is in force for the cage whose PID 1 this is. Where it did not join, nothing is, and nothing is counted.
     pub fn status(&mut self, init: Pid) -> Status {
         if self.groups.is_empty() {
-            return Status::Absent(match self.missing.first() {
-                None => "no cgroup of this process is mounted".to_owned(),
-                Some(why) => format!("no cgroup can be made: {why}"),
+            return Status::Absent(match self.missing.as_slice() {
+                [] => "no cgroup of this process is mounted".to_owned(),
+                why => format!("no cgroup can be made: {}", why.join("; ")),
             });
         }
         let joined = fs::read_to_string(format!("/proc/{}/cgroup", init.as_raw_nonzero())).unwrap_or_default();
@@ -229,7 +251,7 @@ impl Cgroup {
                 let text = self.read(Controller::CpuAccount, "cpuacct.usage")?;
                 Some(Duration::from_nanos(text.trim().parse().ok()?))
             }
-            Kind::V2 => {
+            Kind::V2 | Kind::Systemd => {
                 let text = self.read(Controller::CpuAccount, "cpu.stat")?;
                 Some(Duration::from_micros(number_after(&text, "usage_usec")?))
             }

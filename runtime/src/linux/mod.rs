@@ -24,6 +24,7 @@ mod process;
 mod programs;
 mod rate;
 mod root;
+mod scope;
 mod seccomp;
 mod seccomp_table;
 mod server;

@@ -144,6 +144,35 @@ pub fn loopback_up() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Who listens at the other end of a Unix socket, SO_PEERCRED in unix(7).
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// Its process id, 0 where that process has none in this PID namespace.
+    pub pid: i32,
+    /// Its effective uid.
+    pub uid: u32,
+}
+
+/// The peer of a connected Unix socket.
+///
+/// # Errors
+/// The kernel's.
+pub fn peer(socket: impl AsFd) -> io::Result<Peer> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: both pointers are to live values, and the size is that of the first.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut size,
+        )
+    };
+    if result == 0 { Ok(Peer { pid: peer.pid, uid: peer.uid }) } else { Err(io::Error::last_os_error()) }
+}
+
 /// A set of signals.
 #[derive(Clone, Copy)]
 pub struct SignalSet(libc::sigset_t);
