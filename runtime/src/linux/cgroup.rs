@@ -87,9 +87,13 @@ impl Cgroup {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let mut cgroup =
             Cgroup { kind: Kind::None, name: format!("{PREFIX}{run}"), groups: Vec::new(), missing: Vec::new() };
-        cgroup.make_v2(&own);
+        cgroup.make_v2(&own, &["memory", "pids"]);
         if cgroup.groups.is_empty() {
             cgroup.make_scope();
+        }
+        if cgroup.groups.is_empty() {
+            // A kernel that was told to do without memory's.
+            cgroup.make_v2(&own, &["pids"]);
         }
         if cgroup.groups.is_empty() {
             cgroup.make_v1(&own);
@@ -97,9 +101,9 @@ impl Cgroup {
         cgroup
     }
 
-    /// A child of the nearest cgroup that gives memory and pids to its children: processes may live in leaves alone, so
+    /// A child of the nearest cgroup that gives these controllers to its children: processes may live in leaves alone, so
     /// it is rarely our own, which holds us.
-    fn make_v2(&mut self, own: &str) {
+    fn make_v2(&mut self, own: &str, needed: &[&str]) {
         let Some((mount, own)) = mount_v2().zip(own.lines().find_map(|line| line.strip_prefix("0::/"))) else { return };
         for parent in Path::new(own).ancestors().map(|path| mount.join(path)) {
             let given = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
@@ -112,8 +116,7 @@ impl Cgroup {
                     }
                 }
             }
-            let gives = |name: &str| given.iter().any(|given| given == name);
-            if !gives("memory") || !gives("pids") {
+            if needed.iter().any(|name| !given.iter().any(|given| given == name)) {
                 continue;
             }
             // Who moves a process must be allowed to write there, too, cgroups(7).
@@ -124,7 +127,12 @@ impl Cgroup {
                     self.groups.push(group);
                     return;
                 }
-                Err(why) => self.missing.push(format!("{}: {why}", parent.display())),
+                Err(why) => {
+                    let why = format!("{}: {why}", parent.display());
+                    if !self.missing.contains(&why) {
+                        self.missing.push(why);
+                    }
+                }
             }
         }
     }
