@@ -23,6 +23,7 @@ mod real_servers;
 mod registry;
 mod remains;
 mod run_audit;
+mod run_denies;
 mod run_exit;
 mod run_grants;
 mod run_stdio;

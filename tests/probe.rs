@@ -18,6 +18,7 @@ pub fn path() -> &'static Path {
         let text = [
             &include_bytes!("probe/probe.rs")[..],
             include_bytes!("probe/escape.rs"),
+            include_bytes!("probe/files.rs"),
             include_bytes!("probe/kernel.rs"),
             include_bytes!("probe/limits.rs"),
             include_bytes!("probe/stand_ins.rs"),

@@ -2,6 +2,7 @@
 //! together. Every reason against a run is found at once.
 
 mod arguments;
+mod denies;
 mod environment;
 mod files;
 mod flags;
@@ -35,6 +36,8 @@ pub fn judge(package: &Package, request: &Request, max: &Limits, caller: &Caller
     let workdir = workdir(package, request, &files);
     let command = command(package, args, &mut verdict);
     withhold(package, &files, &mut verdict);
+    let mut mounts = files.finish();
+    let denied = denies::hide(request, caller, &mut mounts, &mut verdict);
     if !verdict.reasons.is_empty() {
         return Err(Denied { reasons: verdict.reasons });
     }
@@ -42,7 +45,8 @@ pub fn judge(package: &Package, request: &Request, max: &Limits, caller: &Caller
         command,
         own_words: (package.origin == PackageOrigin::Smcp).then_some(package.manifest.entrypoint.args.len()),
         workdir,
-        mounts: files.finish(),
+        mounts,
+        denied,
         env,
         subprocess,
         limits: Limits::effective(&request.limits, &package.manifest.limits, max),
@@ -56,6 +60,8 @@ pub fn judge(package: &Package, request: &Request, max: &Limits, caller: &Caller
 pub struct Request {
     /// `--mount`, `--allow-read`, `--allow-write`.
     pub mounts: Vec<MountFlag>,
+    /// `--deny`: hidden in whatever is granted around it.
+    pub denied: Vec<PathBuf>,
     /// `--cwd`: granted read-write, and the server starts there.
     pub cwd: Option<PathBuf>,
     /// `--env` and the lines of `--env-file`; of the same name the last counts.
@@ -94,6 +100,8 @@ pub struct Grant {
     pub workdir: Workdir,
     /// Sorted by target, so that a parent stands before what is below it.
     pub mounts: Vec<Mount>,
+    /// What is hidden in them, and what no grant holds and was denied all the same: canonical paths on the host, sorted.
+    pub denied: Vec<PathBuf>,
     /// The whole environment of the server, sorted by name.
     pub env: Vec<(String, Secret)>,
     /// Which foreign programs may be started.
@@ -114,6 +122,7 @@ impl Grant {
             own_words: Some(0),
             workdir: Workdir::Home,
             mounts: Vec::new(),
+            denied: Vec::new(),
             env: Vec::new(),
             subprocess: Subprocess::Denied,
             limits: Limits::default(),
@@ -154,6 +163,9 @@ pub struct Mount {
     pub target: PathBuf,
     /// Reading alone, or writing too.
     pub access: Access,
+    /// Directories in it that are hidden, by their paths below the source.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub denied: Vec<PathBuf>,
 }
 
 /// Which programs beside the package's own runtime may be started.

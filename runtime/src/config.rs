@@ -124,10 +124,11 @@ fn render_mount(mount: &Mount, scope: Scope) -> Option<Value> {
         What::SharedMemory { size } => {
             one("tmpfs", json!(["nosuid", "noexec", "nodev", "mode=1777", format!("size={size}")]))
         }
-        What::Private { .. } | What::Granted { .. } if scope == Scope::InsideCage => None,
+        What::Private { .. } | What::Granted { .. } | What::Denied { .. } if scope == Scope::InsideCage => None,
         What::Private { size, mode, exec } => {
             one("tmpfs", json!(["nosuid", "nodev", no_exec(*exec), format!("mode={mode:o}"), format!("size={size}")]))
         }
+        What::Denied { .. } => one("tmpfs", json!(["nosuid", "nodev", "noexec", "ro", "mode=0", "size=4096"])),
         What::Granted { source, access, exec } => {
             let access = if *access == Access::Ro { "ro" } else { "rw" };
             Some(json!({

@@ -66,6 +66,9 @@ pub struct Ending {
     /// The limit that ended the run, where one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
+    /// The denied directory that changed its place, for which the run was ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unmasked: Option<PathBuf>,
     /// Which step of the ladder ended the server: `stdin`, `sigterm`, `sigkill`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_by: Option<&'static str>,

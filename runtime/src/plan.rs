@@ -84,6 +84,13 @@ pub enum What {
         /// Whether files in it can be executed.
         exec: Exec,
     },
+    /// A directory in the grant before it, hidden by an empty tmpfs that nobody can open.
+    Denied {
+        /// The grant's canonical path on the host.
+        grant: PathBuf,
+        /// The directory's path below that.
+        path: PathBuf,
+    },
     /// `/proc` of the PID namespace.
     Proc,
     /// A tmpfs with null, zero, full, random, urandom and tty of the host.
@@ -235,7 +242,12 @@ impl Plan {
     /// The plan of a cage without package or server, whose layers are measured by `doctor`; `tree` and `grant` are
     /// directories to try the mounts of a package and of a grant with.
     pub fn probe(identity: Identity, tree: &Path, grant: Option<&Path>) -> Plan {
-        let mount = |source: &Path| bundle::Mount { source: source.into(), target: source.into(), access: Access::Rw };
+        let mount = |source: &Path| bundle::Mount {
+            source: source.into(),
+            target: source.into(),
+            access: Access::Rw,
+            denied: Vec::new(),
+        };
         let nothing = Grant { mounts: grant.map(mount).into_iter().collect(), ..Grant::nothing() };
         Plan::new(&nothing, tree.into(), identity, None)
     }
@@ -268,15 +280,17 @@ fn mounts(grant: &Grant, identity: &Identity, programs: &Programs, host: Option<
         target: path.clone(),
         what: What::Granted { source: path.clone(), access: Access::Ro, exec: Exec::Allowed },
     }));
-    // A grant's mounts stand in the order in which a parent comes before what lies in it.
-    mounts.extend(grant.mounts.iter().map(|m| Mount {
-        target: m.target.clone(),
-        what: What::Granted {
-            source: m.source.clone(),
-            access: m.access,
-            exec: if m.access == Access::Ro { Exec::Allowed } else { exec },
-        },
-    }));
+    // A grant's mounts stand in the order in which a parent comes before what lies in it. What is hidden in a grant comes
+    // right after it: a later grant may lie above.
+    for m in &grant.mounts {
+        let exec = if m.access == Access::Ro { Exec::Allowed } else { exec };
+        let what = What::Granted { source: m.source.clone(), access: m.access, exec };
+        mounts.push(Mount { target: m.target.clone(), what });
+        mounts.extend(m.denied.iter().map(|path| Mount {
+            target: m.target.join(path),
+            what: What::Denied { grant: m.source.clone(), path: path.clone() },
+        }));
+    }
     if let Programs::Named(paths) = programs {
         paths.iter().for_each(|path| allow_exec(&mut mounts, path));
     }
@@ -288,7 +302,8 @@ fn allow_exec(mounts: &mut [Mount], path: &Path) {
     let around = mounts.iter_mut().filter(|mount| path.starts_with(&mount.target));
     match around.max_by_key(|mount| mount.target.components().count()).map(|mount| &mut mount.what) {
         Some(What::Private { exec, .. } | What::Granted { exec, .. }) => *exec = Exec::Allowed,
-        Some(What::Proc | What::Devices | What::Terminals | What::SharedMemory { .. }) | None => {}
+        Some(What::Denied { .. } | What::Proc | What::Devices | What::Terminals | What::SharedMemory { .. }) | None => {
+        }
     }
 }
 

@@ -118,6 +118,9 @@ pub struct Run {
     /// Grant a file or directory read-write, at the same path
     #[arg(long, value_name = "P")]
     pub allow_write: Vec<PathBuf>,
+    /// Hide a directory of this machine that lies in what is granted
+    #[arg(long, value_name = "P")]
+    pub deny: Vec<PathBuf>,
     /// Let the server start other programs: all, or those named by --allow-subprocess=PATH
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub allow_subprocess: Vec<String>,

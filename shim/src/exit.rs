@@ -1,5 +1,7 @@
 //! Exit codes, and which failure has which: decided here alone.
 
+use std::path::Path;
+
 use bundle::build::BuildError;
 use bundle::{Denied, FlagError, PackageError, UnitError, UnpackError, format_size};
 use distribution::{Kind, ReferenceError};
@@ -199,6 +201,13 @@ impl From<Limit> for Failure {
         Failure::new(code, format!("the run was ended: {what}"))
             .hint(format!("give it more by --{flag}, or by {key} in the configuration"))
     }
+}
+
+/// What ends a run whose denied directory changed its place.
+pub fn unmasked(path: &Path) -> Failure {
+    let what = "was moved, removed or replaced while the server ran, and could have shown";
+    Failure::new(CAGE, format!("the run was ended: {}, which is denied, {what}", path.display()))
+        .hint("leave denied directories and what holds them in their places while a server runs")
 }
 
 /// What there is to say of a server that nobody asked to end: nothing where it ended by itself.

@@ -72,8 +72,12 @@ impl Passed {
         let limit = self.outcome.limit.or(timeout);
         // From SIGTERM on a signal is what it was asked to end by.
         let asked_by_signal = matches!(self.step, Some(Step::Sigterm | Step::Sigkill));
-        let ended =
-            limit.map(Failure::from).or_else(|| self.outcome.how.filter(|_| !asked_by_signal).and_then(exit::died));
+        let unmasked = self.outcome.unmasked;
+        let ended = unmasked
+            .as_deref()
+            .map(exit::unmasked)
+            .or_else(|| limit.map(Failure::from))
+            .or_else(|| self.outcome.how.filter(|_| !asked_by_signal).and_then(exit::died));
         let (code, how) = match self.outcome.how {
             Some(How::Code(code)) => (code, "exited"),
             Some(How::Signal(signal)) => (i32::from(exit::SIGNAL) + signal, "signal"),
@@ -81,6 +85,7 @@ impl Passed {
             None => (i32::from(exit::SIGNAL) + Signal::KILL.as_raw(), "killed"),
         };
         let cause = match (limit, self.asked) {
+            _ if unmasked.is_some() => "deny",
             (Some(limit), _) => limit.name(),
             (None, Some(Asked::Client)) => "client-closed",
             (None, Some(Asked::Signal(_))) => "terminated",
@@ -90,7 +95,8 @@ impl Passed {
             exit: ended.as_ref().map_or(u8::try_from(code).unwrap_or(u8::MAX), |failure| failure.code),
             cause,
             error: ended.map(|failure| failure.message),
-            limit,
+            limit: limit.filter(|_| unmasked.is_none()),
+            unmasked,
             ended_by: self.step.map(Step::name),
             cpu_ms: Some(self.outcome.cpu_time.as_millis() as u64),
             peak_memory: Some(self.outcome.peak_memory),
@@ -133,6 +139,10 @@ pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration) -> std::io::Re
         if running {
             fds.push(PollFd::from_borrowed_fd(ended, PollFlags::IN));
         }
+        let near_masks = cage.near_masks().filter(|_| running);
+        if let Some(events) = near_masks {
+            fds.push(PollFd::from_borrowed_fd(events, PollFlags::IN));
+        }
         let look = running.then(|| cage.next_look());
         let timeout = ladder.deadline.into_iter().chain(look).min().map(|at| {
             let left = at.saturating_duration_since(Instant::now());
@@ -145,7 +155,7 @@ pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration) -> std::io::Re
         let mut answers = fds.iter().map(|fd| !fd.revents().is_empty());
         let mut answer = |watched: bool| watched && answers.next().unwrap_or(false);
         let [to_server, from_server, of_errors] = watched.map(|[sink, source]| [answer(sink), answer(source)]);
-        let (told, over) = (answer(true), answer(running));
+        let (told, over, moved) = (answer(true), answer(running), answer(near_masks.is_some()));
         drop(fds);
 
         input.advance(to_server);
@@ -159,6 +169,10 @@ pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration) -> std::io::Re
         }
         while told && let Some(signal) = signals.next() {
             ladder.asked_by_signal(signal, &cage, &mut input);
+        }
+        // First of all: what was denied may be open to the server by now.
+        if moved {
+            cage.look_at_masks();
         }
         if running && Instant::now() >= cage.next_look() {
             cage.look();

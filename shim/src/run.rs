@@ -43,6 +43,7 @@ pub fn run(typed: &cli::Run, settings: Result<Settings, Failure>) -> u8 {
         return Failure::from(error).print();
     }
     match result {
+        Ok(Ending { unmasked: Some(path), .. }) => exit::unmasked(&path).print(),
         Ok(Ending { limit: Some(limit), .. }) => Failure::from(limit).print(),
         Ok(Ending { exit, error: Some(error), .. }) => Failure::new(exit, error).print(),
         Ok(ending) => ending.exit,
@@ -104,6 +105,9 @@ fn story(
     pending.keep()?;
     let host = host_interpreter(&package)?;
     record.runs_by(host.as_ref());
+    if let Some(host) = &host {
+        keep_apart(&grant.denied, &host.mounts)?;
+    }
     let plan = Plan::new(&grant, bundle.path().to_owned(), identity, host.as_ref());
     let Some(ahead) = ahead else {
         show::plan(&plan, typed.json);
@@ -128,6 +132,20 @@ fn host_interpreter(package: &Package) -> Result<Option<HostInterpreter>, Failur
     HostInterpreter::find(&asked.interpreter, &search)
         .map(Some)
         .map_err(|missing| Failure::new(exit::NOT_FOUND, missing.to_string()).hint(missing.hint()))
+}
+
+/// What is denied cannot be what the host's interpreter needs.
+fn keep_apart(denied: &[PathBuf], interpreter: &[PathBuf]) -> Result<(), Failure> {
+    let both = denied.iter().flat_map(|path| interpreter.iter().map(move |needed| (path, needed)));
+    let mut both = both.filter(|(path, needed)| path.starts_with(needed) || needed.starts_with(path));
+    match both.next() {
+        None => Ok(()),
+        Some((path, needed)) => Err(Failure::new(
+            exit::USAGE,
+            format!("--deny {}: the interpreter of this machine needs {}", path.display(), needed.display()),
+        )
+        .hint("a package that was built without `--runtime host` brings its own")),
+    }
 }
 
 /// Where interpreters are looked for when the caller has no PATH, as clients on a desktop do.
@@ -220,7 +238,8 @@ fn request(typed: &cli::Run) -> Result<Request, Failure> {
         return Err(Failure::new(exit::USAGE, format!("{flag}: no cage can be built with less than {least}"))
             .hint("servers on node or python need 64 processes and 128M at the least"));
     }
-    Ok(Request { mounts, cwd: typed.cwd.clone(), env, subprocess, limits, args: typed.args().to_vec() })
+    let denied = typed.deny.clone();
+    Ok(Request { mounts, denied, cwd: typed.cwd.clone(), env, subprocess, limits, args: typed.args().to_vec() })
 }
 
 /// What the cage itself needs to be built: PID 1 and the server's process, their descriptors, a few pages.

@@ -103,6 +103,7 @@ pub fn plan(plan: &Plan, as_json: bool) {
                 let access = if *access == Access::Ro { "read-only" } else { "read-write" };
                 outln!("granted    {target} is {} ({access}{})", source.display(), exec(e));
             }
+            What::Denied { grant, path } => outln!("denied     {target} is {}", grant.join(path).display()),
             What::Private { size, exec: e, .. } => outln!("private    {target} ({}{})", format_size(*size), exec(e)),
             What::Proc | What::Devices | What::Terminals | What::SharedMemory { .. } => outln!("private    {target}"),
         }

@@ -8,6 +8,7 @@
 //! passes pointers to live Rust values only.
 
 mod escape;
+mod files;
 mod kernel;
 mod limits;
 mod stand_ins;
@@ -178,6 +179,7 @@ fn attempt(verb: &str, rest: &[&str]) -> io::Result<String> {
             .or_else(|| limits::attempt(other, rest))
             .or_else(|| escape::attempt(other, rest))
             .or_else(|| stand_ins::attempt(other, rest))
+            .or_else(|| files::attempt(other, rest))
             .unwrap_or_else(|| panic!("no verb {other:?}")),
     }
 }

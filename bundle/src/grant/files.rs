@@ -120,7 +120,7 @@ impl<'a> Files<'a> {
         if typed != real && !has_parent_dir(&typed) {
             verdict.notes.push(format!("{name}: it is a link, and {} is what is granted", real.display()));
         }
-        let mount = Mount { source: real, target: target.clone(), access };
+        let mount = Mount { source: real, target: target.clone(), access, denied: Vec::new() };
         match self.mounts.get_mut(&target) {
             None => {
                 self.mounts.insert(target.clone(), mount);
@@ -169,7 +169,7 @@ fn real_path(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// The canonical form of a path of which the end may not exist yet.
-fn existing_canonical(path: &Path) -> PathBuf {
+pub(super) fn existing_canonical(path: &Path) -> PathBuf {
     for ancestor in path.ancestors() {
         if let (Ok(real), Ok(rest)) = (ancestor.canonicalize(), path.strip_prefix(ancestor)) {
             return real.join(rest).components().collect();

@@ -93,7 +93,7 @@ impl World {
 }
 
 fn mount(source: impl Into<PathBuf>, target: impl Into<PathBuf>, access: Access) -> Mount {
-    Mount { source: source.into(), target: target.into(), access }
+    Mount { source: source.into(), target: target.into(), access, denied: Vec::new() }
 }
 
 /// A manifest that takes a directory as its first argument.

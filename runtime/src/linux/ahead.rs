@@ -20,6 +20,7 @@ use super::events::{Events, PATIENCE};
 use super::first::{First, Kind};
 use super::guard::{Guard, counted_beside};
 use super::keeper::{self, Ends};
+use super::masks::{FileId, Masks};
 use super::measure::{NAMESPACES, namespace_id};
 use super::process;
 use super::rate::Rate;
@@ -71,7 +72,8 @@ impl Ahead {
         cgroup.limit(&plan.limits);
         let mut inside = plan.clone();
         inside.rlimits.nproc = inside.rlimits.nproc.saturating_add(counted_beside(identity.uid));
-        let given = process.give(&inside, &identity);
+        let masks = Masks::pin(plan)?;
+        let given = process.give(&inside, masks.ids(), &identity);
         let (built, place) = match hear(&mut pipes.events, signals, Kind::Init) {
             Ok(Heard { init: Some(init), measured }) => {
                 process.has_done();
@@ -104,7 +106,7 @@ impl Ahead {
         report.set(Layer::Cgroup, with_rate(cgroup.status(first.pid), rate.as_ref()));
         let (guard, status) = Guard::new(first.pid, plan.limits, cgroup, rate);
         report.set(Layer::Guard, status);
-        Ok(Prepared::new(Cage::new(first, streams, events, report, guard, place)))
+        Ok(Prepared::new(Cage::new(first, streams, events, report, guard, masks, place)))
     }
 }
 
@@ -171,14 +173,14 @@ struct Process {
 
 impl Process {
     /// Gives it the order, and what only root may open.
-    fn give(&mut self, plan: &Plan, identity: &Identity) -> Result<(), Refusal> {
+    fn give(&mut self, plan: &Plan, denied: Vec<FileId>, identity: &Identity) -> Result<(), Refusal> {
         let Some(channel) = self.channel.take() else { return Ok(()) };
         // Where it is gone by now, it has said why.
         let given = |result: io::Result<()>| match result {
             Err(why) if why.kind() != io::ErrorKind::BrokenPipe => Err(Refusal::new("passing the plan on", why)),
             _ => Ok(()),
         };
-        given(channel.give_order(&order(plan, None)))?;
+        given(channel.give_order(&Order { denied, ..order(plan, None) }))?;
         match identity.mapping {
             // The unprivileged user that it is by now cannot reach them by path, and only root may shift owners.
             Mapping::Unprivileged => given(channel.give_sources(&Sources::open(plan)?)),
@@ -219,6 +221,7 @@ fn order(plan: &Plan, bare: Option<bare::Bare>) -> Order {
     Order {
         env: plan.env.iter().map(|v| (v.name.clone(), v.value.expose().to_owned())).collect(),
         bare,
+        denied: Vec::new(),
         outside: outside.collect(),
         plan: plan.clone(),
     }

@@ -236,6 +236,10 @@ pub fn relocate(plan: &Plan, place: &Place, why: &str) -> Result<(Plan, Bare), R
                     Access::Rw => bare.write.push(source.clone()),
                 }
             }
+            What::Denied { grant, path } => {
+                let what = format!("hiding {}", grant.join(path).display());
+                return Err(cannot(what, "Landlock takes nothing out of a grant: a denied directory"));
+            }
             What::Private { .. } | What::Proc | What::Devices | What::Terminals | What::SharedMemory { .. } => {}
         }
     }

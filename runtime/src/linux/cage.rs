@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -10,6 +11,7 @@ use super::bare::Place;
 use super::events::Events;
 use super::first::First;
 use super::guard::Guard;
+use super::masks::Masks;
 use super::wire::{Event, NotExecuted, Refusal};
 use crate::journal::Ticket;
 use crate::plan::Limit;
@@ -43,7 +45,11 @@ impl Prepared {
     /// # Errors
     /// Where the waiting process is gone.
     pub fn start(mut self, _: &Ticket) -> Result<Cage, Refusal> {
-        self.cage.first.tell_to_start()?;
+        // What is denied may have been moved while the cage was built: the run ends then before it starts.
+        self.cage.look_at_masks();
+        if self.cage.unmasked.is_none() {
+            self.cage.first.tell_to_start()?;
+        }
         Ok(self.cage)
     }
 }
@@ -60,6 +66,10 @@ pub struct Cage {
     report: Report,
     first: First,
     events: Events,
+    /// The watch over what is denied in its grants.
+    masks: Masks,
+    /// What was denied and changed its place.
+    unmasked: Option<PathBuf>,
     /// The limit that ended it.
     exceeded: Option<Limit>,
     /// Dropped after `first` is reaped: the cgroup can be removed then.
@@ -75,6 +85,8 @@ pub struct Outcome {
     pub how: Option<How>,
     /// The limit that ended the tree, where one did.
     pub limit: Option<Limit>,
+    /// The denied directory that changed its place, for which the tree was killed.
+    pub unmasked: Option<PathBuf>,
     /// Set where the server's program was never executed.
     pub not_executed: Option<NotExecuted>,
     /// User and system time of the tree.
@@ -91,10 +103,12 @@ impl Cage {
         events: Events,
         report: Report,
         guard: Guard,
+        masks: Masks,
         place: Option<Place>,
     ) -> Cage {
         let [stdin, stdout, stderr] = streams.map(Some);
-        Cage { stdin, stdout, stderr, report, first, events, exceeded: None, guard, _place: place }
+        let (unmasked, exceeded) = (None, None);
+        Cage { stdin, stdout, stderr, report, first, events, masks, unmasked, exceeded, guard, _place: place }
     }
 
     /// Readable when the cage has ended.
@@ -125,6 +139,22 @@ impl Cage {
             self.exceeded = Some(limit);
             self.kill();
         }
+        self.look_at_masks();
+    }
+
+    /// Readable when something happened near what is denied, for [`Cage::look_at_masks`]; `None` where nothing is.
+    pub fn near_masks(&self) -> Option<BorrowedFd<'_>> {
+        self.masks.events()
+    }
+
+    /// Looks whether all that is denied is in its place, and kills the tree where it is not.
+    pub fn look_at_masks(&mut self) {
+        if self.unmasked.is_none()
+            && let Some(path) = self.masks.look()
+        {
+            self.unmasked = Some(path);
+            self.kill();
+        }
     }
 
     /// Waits for the end of the cage and takes what is left of it.
@@ -137,6 +167,7 @@ impl Cage {
         let mut outcome = Outcome {
             how: None,
             limit: None,
+            unmasked: self.unmasked.take(),
             not_executed: None,
             // What PID 1 did not wait for, since it was killed with them, does not stand in its own.
             cpu_time: usage.map_or(spent, |ended| ended.cpu_time.max(spent)),

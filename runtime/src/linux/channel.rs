@@ -9,6 +9,7 @@ use rustix::net::{
     SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
+use super::masks::Place;
 use super::mounts::Detached;
 use super::sources::{self, Grant, Sources};
 use super::wire::Order;
@@ -44,8 +45,9 @@ impl Channel {
     /// # Errors
     /// The kernel's.
     pub fn give_sources(&self, sources: &Sources) -> io::Result<()> {
-        let all: Vec<_> =
-            [sources.tree.as_fd()].into_iter().chain(sources.grants.iter().map(|g| g.mount.as_fd())).collect();
+        let grants = sources.grants.iter().map(|grant| grant.mount.as_fd());
+        let denied = sources.denied.iter().map(|place| place.directory.as_fd());
+        let all: Vec<_> = [sources.tree.as_fd()].into_iter().chain(grants).chain(denied).collect();
         all.chunks(MOST).try_for_each(|some| self.send(some))
     }
 
@@ -65,21 +67,24 @@ impl Channel {
     /// # Errors
     /// The kernel's, and where the supervisor ended before it gave all of them.
     pub fn take_sources(&self, plan: &Plan) -> io::Result<Sources> {
-        let wanted = 1 + plan.mounts.iter().filter(|mount| matches!(mount.what, What::Granted { .. })).count();
+        let count = |is: fn(&What) -> bool| plan.mounts.iter().filter(|mount| is(&mount.what)).count();
+        let grants = count(|what| matches!(what, What::Granted { .. }));
+        let denied = count(|what| matches!(what, What::Denied { .. }));
         let mut all = Vec::new();
-        while all.len() < wanted {
+        while all.len() < 1 + grants + denied {
             let some = self.receive()?;
             if some.is_empty() {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             all.extend(some);
         }
-        let mut all = all.into_iter().map(Detached::new);
-        let mut tree = all.next().ok_or(io::ErrorKind::UnexpectedEof)?;
+        let mut all = all.into_iter();
+        let mut tree = Detached::new(all.next().ok_or(io::ErrorKind::UnexpectedEof)?);
         // A kernel that cannot restrict it before it is attached has not done so yet.
         sources::restrict_tree(&mut tree)?;
-        let grants = all.map(Grant::new).collect::<io::Result<_>>()?;
-        Ok(Sources { tree, grants })
+        let grants =
+            all.by_ref().take(grants).map(|mount| Grant::new(Detached::new(mount))).collect::<io::Result<_>>()?;
+        Ok(Sources { tree, grants, denied: all.map(Place::of).collect::<io::Result<_>>()? })
     }
 
     fn send(&self, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {

@@ -126,7 +126,7 @@ fn rights(order: &Order, entry: Option<&Path>) -> Vec<Right> {
                 Right::new(mount.target.join("tty"), terminal),
             ]),
             What::Terminals => rights.push(Right::new(&mount.target, terminal)),
-            What::Granted { access: Access::Ro, .. } | What::Proc => {}
+            What::Granted { access: Access::Ro, .. } | What::Denied { .. } | What::Proc => {}
         }
     }
     match &order.plan.programs {

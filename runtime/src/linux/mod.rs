@@ -18,6 +18,7 @@ mod guard;
 mod init;
 mod keeper;
 mod landlock;
+mod masks;
 mod measure;
 mod mounts;
 mod process;

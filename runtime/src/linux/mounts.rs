@@ -183,7 +183,7 @@ fn of_libcontainer(what: &What) -> Option<Restriction> {
     match what {
         What::Proc | What::SharedMemory { .. } => to(false),
         What::Devices | What::Terminals => to(true),
-        What::Private { .. } | What::Granted { .. } => None,
+        What::Private { .. } | What::Granted { .. } | What::Denied { .. } => None,
     }
 }
 

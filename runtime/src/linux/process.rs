@@ -17,7 +17,7 @@ use super::mounts::Deferred;
 use super::sources::Sources;
 use super::sys::{self, SignalSet};
 use super::wire::{Event, Refusal, Reporter, chain};
-use super::{enter, root};
+use super::{enter, masks, root};
 use crate::config::{self, Scope};
 use crate::identity::{Identity, Mapping};
 use crate::plan::Rlimits;
@@ -70,6 +70,7 @@ fn build(
         Mapping::Unprivileged => channel.take_sources(&order.plan).map_err(refused("taking the grants"))?,
         Mapping::Caller | Mapping::Root => Sources::open(&order.plan)?,
     };
+    masks::check(&sources.denied, &order.denied)?;
     let root = root::assemble(&order.plan, sources)?;
     let mut config = config::render(&order.plan, &root.directory, Scope::InsideCage);
     let deferred = Deferred::where_needed().map_err(refused("mounting the older way"))?;

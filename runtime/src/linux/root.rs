@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
+use super::masks;
 use super::mounts::Detached;
 use super::sources::Sources;
 use super::wire::Refusal;
@@ -57,6 +58,7 @@ pub fn assemble(plan: &Plan, sources: Sources) -> Result<Root, Refusal> {
     fill(&tree, &root_directory, Path::new(""), &additions)?;
     additions.complete(&root_directory)?;
     let mut grants = sources.grants.into_iter();
+    let mut denied = sources.denied.into_iter();
     for (index, mount) in plan.mounts.iter().enumerate() {
         let fail = |why: io::Error| Refusal::new(format!("mounting {}", mount.target.display()), why);
         match &mount.what {
@@ -68,6 +70,10 @@ pub fn assemble(plan: &Plan, sources: Sources) -> Result<Root, Refusal> {
                 let grant = grants.next().ok_or_else(|| fail(Errno::NOENT.into()))?;
                 let point = mount_point(&root_directory, plan, index, grant.directory)?;
                 grant.mount.attach(&point).map_err(fail)?;
+            }
+            What::Denied { .. } => {
+                let place = denied.next().ok_or_else(|| fail(Errno::NOENT.into()))?;
+                masks::tmpfs().and_then(|tmpfs| tmpfs.attach(&place.directory)).map_err(fail)?;
             }
             What::Proc | What::Devices | What::Terminals | What::SharedMemory { .. } => {}
         }
@@ -90,6 +96,10 @@ impl Additions {
         let mut additions = Additions { directories: Vec::new(), files: Vec::new(), links: Vec::new() };
         let mut grants = sources.grants.iter();
         for (index, mount) in plan.mounts.iter().enumerate() {
+            // It lies in its grant.
+            if matches!(mount.what, What::Denied { .. }) {
+                continue;
+            }
             let directory = match mount.what {
                 What::Granted { .. } => grants.next().is_none_or(|grant| grant.directory),
                 _ => true,

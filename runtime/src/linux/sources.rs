@@ -9,6 +9,7 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
 use super::enter;
+use super::masks::{self, Place};
 use super::mounts::{Detached, Restriction};
 use super::wire::Refusal;
 use crate::identity::{Identity, Mapping};
@@ -21,6 +22,8 @@ pub struct Sources {
     pub tree: Detached,
     /// The grants, in the order in which they stand among the plan's mounts.
     pub grants: Vec<Grant>,
+    /// What is denied in the grants, in the order in which it stands among the plan's mounts.
+    pub denied: Vec<Place>,
 }
 
 /// A granted file or directory.
@@ -51,13 +54,25 @@ impl Sources {
         let tree = open_tree(&plan.tree)
             .map_err(|why| Refusal::new(format!("the package's tree {}", plan.tree.display()), why))?;
         let mut shifts = Shifts::default();
-        let mut grants = Vec::new();
+        let mut grants: Vec<Grant> = Vec::new();
+        let mut denied = Vec::new();
         for mount in &plan.mounts {
-            if let What::Granted { source, access, exec } = &mount.what {
-                grants.push(open_grant(source, *access, *exec, &plan.identity, &mut shifts)?);
+            match &mount.what {
+                What::Granted { source, access, exec } => {
+                    grants.push(open_grant(source, *access, *exec, &plan.identity, &mut shifts)?);
+                }
+                // In the grant before it: there it can be found also where the server's user may not go.
+                What::Denied { path, .. } => denied.extend(
+                    grants
+                        .last()
+                        .map(|grant| Place::beneath(&grant.mount, path))
+                        .transpose()
+                        .map_err(|why| masks::cannot(&mount.target, why))?,
+                ),
+                _ => {}
             }
         }
-        Ok(Sources { tree, grants })
+        Ok(Sources { tree, grants, denied })
     }
 }
 

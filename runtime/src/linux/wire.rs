@@ -9,6 +9,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use serde::{Deserialize, Serialize};
 
 use super::bare::Bare;
+use super::masks::FileId;
 use crate::plan::Plan;
 use crate::report::Report;
 
@@ -23,6 +24,8 @@ pub struct Order {
     pub bare: Option<Bare>,
     /// The supervisor's namespaces, to compare with: inode numbers by the names of `/proc/self/ns`.
     pub outside: BTreeMap<String, u64>,
+    /// Which directories the plan's denied ones are, in its order.
+    pub denied: Vec<FileId>,
 }
 
 impl Order {
