@@ -6,6 +6,7 @@ mod denies;
 mod environment;
 mod files;
 mod flags;
+mod state;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-pub use flags::{EnvFlag, FlagError, MountFlag, SubprocessFlag, parse_env_file};
+pub use flags::{EnvFlag, FlagError, MountFlag, StateName, SubprocessFlag, parse_env_file};
 
 use crate::limits::{LimitRequest, Limits};
 use crate::package::{Package, PackageOrigin};
@@ -31,6 +32,7 @@ pub fn judge(package: &Package, request: &Request, max: &Limits, caller: &Caller
     let mut files = files::Files::new(caller);
     files.flags(request, &mut verdict);
     let args = arguments::read(&package.manifest, request, &mut files, &mut verdict);
+    state::grant(package, request, caller, &mut files, &mut verdict);
     let env = environment::compose(package, request, caller, &mut verdict);
     let subprocess = subprocess(package, request, &files, caller, &mut verdict);
     let workdir = workdir(package, request, &files);
@@ -62,6 +64,8 @@ pub struct Request {
     pub mounts: Vec<MountFlag>,
     /// `--deny`: hidden in whatever is granted around it.
     pub denied: Vec<PathBuf>,
+    /// `--state`: which set of the package's lasting directories.
+    pub state: Option<StateName>,
     /// `--cwd`: granted read-write, and the server starts there.
     pub cwd: Option<PathBuf>,
     /// `--env` and the lines of `--env-file`; of the same name the last counts.
@@ -85,6 +89,10 @@ pub struct CallerEnv {
     pub user: String,
     /// Home directory inside.
     pub home: PathBuf,
+    /// Where the lasting directories of all servers are.
+    pub states: PathBuf,
+    /// What all versions of the package have in common and no other package has: whose lasting directories it gets.
+    pub family: String,
     /// smcp's own store, state, configuration and audit log: neither they nor what holds them can be granted.
     pub protected: Vec<PathBuf>,
 }
@@ -163,6 +171,8 @@ pub struct Mount {
     pub target: PathBuf,
     /// Reading alone, or writing too.
     pub access: Access,
+    /// Who provides it.
+    pub from: Origin,
     /// Directories in it that are hidden, by their paths below the source.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub denied: Vec<PathBuf>,
@@ -324,13 +334,10 @@ fn withhold(package: &Package, files: &files::Files, verdict: &mut Verdict) {
     for request in &permissions.filesystem {
         let target = request.target.display();
         let what = format!("filesystem `{}` ({} {target})", request.id, request.access);
-        match (request.from, files.met(request)) {
-            (Origin::State, _) => {
-                verdict.withhold(what, "state directories are not available in this version", None);
-            }
-            (Origin::User, Some(access)) if access >= request.access => {}
-            (Origin::User, Some(_)) => verdict.withhold(what, "it is granted read-only", None),
-            (Origin::User, None) => {
+        match files.met(request) {
+            Some(access) if access >= request.access => {}
+            Some(_) => verdict.withhold(what, "it is granted read-only", None),
+            None => {
                 let hint = format!("--mount DIRECTORY:{target}:{}", request.access);
                 verdict.withhold(what, "no flag or argument names it", Some(hint));
             }

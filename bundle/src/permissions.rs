@@ -2,7 +2,7 @@
 //! decided in `grant.rs`.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -65,7 +65,7 @@ impl fmt::Display for Access {
 }
 
 /// Who provides a directory that was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
     /// The user names it by a flag or an argument.
@@ -209,6 +209,12 @@ fn read_filesystem(node: &Node) -> Result<Vec<FsRequest>> {
         if KERNEL_DIRECTORIES.iter().any(|kernel| request.target.starts_with(kernel)) {
             return Err(target.wrong("is a directory of the kernel"));
         }
+        if request.from == Origin::State && !is_plain_word(&request.id) {
+            return Err(id.wrong("names a directory, and is no plain word of letters, digits, `.`, `_` and `-`"));
+        }
+        if request.target == Path::new("/") {
+            return Err(target.wrong("is the root"));
+        }
         if requests.iter().any(|other| other.id == request.id) {
             return Err(id.wrong("stands twice"));
         }
@@ -218,6 +224,12 @@ fn read_filesystem(node: &Node) -> Result<Vec<FsRequest>> {
         requests.push(request);
     }
     Ok(requests)
+}
+
+/// Whether a text can be the name of a directory on every system, and is no hidden one.
+pub(crate) fn is_plain_word(text: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    text.len() <= 64 && text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric()) && text.bytes().all(allowed)
 }
 
 /// Where the cage has file systems of its own and nothing may be mounted.

@@ -35,7 +35,7 @@ pub use platform::Platform;
 pub use push::{Pushed, push};
 pub use reference::{LayoutRef, Name, PackageName, Reference, ReferenceError, Selector};
 pub use rootfs::tree_id;
-pub use source::{Freshness, Mode, Network, Resolved, Source, canonical, resolve};
+pub use source::{Freshness, Mode, Network, Resolved, Source, canonical, family, resolve};
 pub use store::{
     Blob, BlobLock, BlobReader, BlobWriter, LayerLock, Lease, Origin, Remembered, Removed, StagedLayer, Staging, Store,
     Verified,

@@ -44,6 +44,21 @@ pub fn canonical(reference: &Reference, net: &Network) -> Result<String> {
     }
 }
 
+/// The part of a name that all versions of a package share: the repository with its registry, or the layout, which may hold
+/// several packages.
+///
+/// # Errors
+/// As [`canonical`], and where a layout is not there.
+pub fn family(reference: &Reference, net: &Network) -> Result<String> {
+    match reference {
+        Reference::Registry(name) => {
+            remote::locate(name, net).map(|place| format!("{}/{}", place.host, place.repository))
+        }
+        Reference::OciLayout(place) => layout::family(place),
+        _ => Err(Error::NotBuilt(reference.to_string())),
+    }
+}
+
 /// Where packages come from, and whether to go there.
 #[derive(Debug, Clone)]
 pub struct Network {

@@ -129,7 +129,7 @@ fn render_mount(mount: &Mount, scope: Scope) -> Option<Value> {
             one("tmpfs", json!(["nosuid", "nodev", no_exec(*exec), format!("mode={mode:o}"), format!("size={size}")]))
         }
         What::Denied { .. } => one("tmpfs", json!(["nosuid", "nodev", "noexec", "ro", "mode=0", "size=4096"])),
-        What::Granted { source, access, exec } => {
+        What::Granted { source, access, exec, .. } => {
             let access = if *access == Access::Ro { "ro" } else { "rw" };
             Some(json!({
                 "destination": target,

@@ -10,6 +10,7 @@ mod interpreter;
 pub mod journal;
 mod plan;
 mod report;
+mod state;
 
 #[cfg(target_os = "linux")]
 mod linux;
@@ -18,5 +19,6 @@ pub use identity::{Caller, Identity, Mapping, UserFlag};
 pub use interpreter::{HostInterpreter, NoInterpreter};
 #[cfg(target_os = "linux")]
 pub use linux::*;
-pub use plan::{Exec, HOSTNAME, Limit, Mount, Plan, Programs, Rlimits, Variable, Watched, What};
+pub use plan::{Exec, HOSTNAME, Limit, Mount, Plan, Programs, Provider, Rlimits, Variable, Watched, What};
 pub use report::{Layer, Report, Status, Tier};
+pub use state::make_states;

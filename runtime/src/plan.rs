@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bundle::{Access, Grant, Limits, Secret, Subprocess};
+use bundle::{Access, Grant, Limits, Origin, Secret, Subprocess};
 use serde::{Deserialize, Serialize};
 
 use crate::identity::Identity;
@@ -83,6 +83,8 @@ pub enum What {
         access: Access,
         /// Whether files in it can be executed.
         exec: Exec,
+        /// Who provides it.
+        from: Provider,
     },
     /// A directory in the grant before it, hidden by an empty tmpfs that nobody can open.
     Denied {
@@ -102,6 +104,18 @@ pub enum What {
         /// Its cap, bytes.
         size: u64,
     },
+}
+
+/// Who provides what is mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Provider {
+    /// The user, by a flag or an argument.
+    User,
+    /// smcp: a directory of its own that lasts from run to run.
+    State,
+    /// The machine: its interpreter.
+    Host,
 }
 
 /// Which programs the server can execute.
@@ -246,6 +260,7 @@ impl Plan {
             source: source.into(),
             target: source.into(),
             access: Access::Rw,
+            from: Origin::User,
             denied: Vec::new(),
         };
         let nothing = Grant { mounts: grant.map(mount).into_iter().collect(), ..Grant::nothing() };
@@ -274,17 +289,24 @@ fn mounts(grant: &Grant, identity: &Identity, programs: &Programs, host: Option<
         mount("/dev/pts", What::Terminals),
         mount("/dev/shm", What::SharedMemory { size: size / 2 }),
         mount("/tmp", What::Private { size, mode: 0o1777, exec }),
-        Mount { target: identity.home.clone(), what: What::Private { size, mode: 0o700, exec } },
     ];
+    if !grant.mounts.iter().any(|granted| granted.target == identity.home) {
+        mounts.push(Mount { target: identity.home.clone(), what: What::Private { size, mode: 0o700, exec } });
+    }
     mounts.extend(host.iter().flat_map(|host| &host.mounts).map(|path| Mount {
         target: path.clone(),
-        what: What::Granted { source: path.clone(), access: Access::Ro, exec: Exec::Allowed },
+        what: What::Granted { source: path.clone(), access: Access::Ro, exec: Exec::Allowed, from: Provider::Host },
     }));
     // A grant's mounts stand in the order in which a parent comes before what lies in it. What is hidden in a grant comes
     // right after it: a later grant may lie above.
     for m in &grant.mounts {
-        let exec = if m.access == Access::Ro { Exec::Allowed } else { exec };
-        let what = What::Granted { source: m.source.clone(), access: m.access, exec };
+        let (exec, from) = match (m.from, m.access) {
+            // What a server may write in one run it must not execute in another, where it asks for less.
+            (Origin::State, _) => (exec, Provider::State),
+            (Origin::User, Access::Rw) => (exec, Provider::User),
+            (Origin::User, Access::Ro) => (Exec::Allowed, Provider::User),
+        };
+        let what = What::Granted { source: m.source.clone(), access: m.access, exec, from };
         mounts.push(Mount { target: m.target.clone(), what });
         mounts.extend(m.denied.iter().map(|path| Mount {
             target: m.target.join(path),

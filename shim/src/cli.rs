@@ -136,6 +136,10 @@ pub struct Run {
     /// The least tier of the cage that is acceptable: 1, 2 or 3 (`smcp doctor` shows this machine's)
     #[arg(long, value_name = "N")]
     pub tier: Option<u32>,
+    /// Use another set of the package's lasting directories; where it asks for none, its HOME lasts. NAME is one plain
+    /// word of letters, digits, `.`, `_` and `-`
+    #[arg(long, value_name = "NAME")]
+    pub state: Option<String>,
     /// As root: who the server is, in place of an unprivileged uid of its own
     #[arg(long, value_name = "UID|root")]
     pub user: Option<String>,

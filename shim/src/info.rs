@@ -24,15 +24,19 @@ pub fn info(text: &str, as_json: bool, settings: &Settings) -> Result<(), Failur
     let _pending = Pending::new(&resolved, &store)?;
     let package = Package::read(&configure(&resolved, &store, &network)?)?;
     let identity = Identity::of_caller(&Caller::of_this_process(), UserFlag::Default, 0);
-    let granted =
-        match judge(&package, &Request::default(), &settings.max, &caller_env(settings, &identity, &reference)?) {
-            Ok(grant) => {
-                let mut granted = grants(&grant);
-                granted["withheld"] = json!(grant.withheld);
-                granted
-            }
-            Err(denied) => json!({"refused": denied.reasons}),
-        };
+    let granted = match judge(
+        &package,
+        &Request::default(),
+        &settings.max,
+        &caller_env(settings, &identity, &package, &reference, &network)?,
+    ) {
+        Ok(grant) => {
+            let mut granted = grants(&grant);
+            granted["withheld"] = json!(grant.withheld);
+            granted
+        }
+        Err(denied) => json!({"refused": denied.reasons}),
+    };
     let manifest: Value = serde_json::from_str(&package.manifest.to_label()).unwrap_or_default();
     let description = json!({
         "name": resolved.name,

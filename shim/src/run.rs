@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use bundle::{Access, parse_count, parse_duration, parse_env_file, parse_millicores, parse_size};
-use bundle::{CallerEnv, LimitRequest, MountFlag, Package, Request, SubprocessFlag, UnitError, judge};
+use bundle::{CallerEnv, FlagError, LimitRequest, MountFlag, Package, Request, SubprocessFlag, UnitError, judge};
 use distribution::{Freshness, Mode, Network, Pending, Reference, Store, configure, fetch, resolve};
 use runtime::journal::{self, Ending, Journal};
 use runtime::{Ahead, Caller, HostInterpreter, Identity, Layer, Plan, Report, Signals, Status, Tier, UserFlag};
@@ -96,7 +96,8 @@ fn story(
     let pending = Pending::new(&resolved, &store)?;
     let image = configure(&resolved, &store, &network)?;
     let package = Package::read(&image)?;
-    let grant = judge(&package, &request, &settings.max, &caller_env(settings, &identity, &reference)?)?;
+    let grant =
+        judge(&package, &request, &settings.max, &caller_env(settings, &identity, &package, &reference, &network)?)?;
     grant.withheld.iter().for_each(show::withheld);
     grant.notes.iter().for_each(|note| show::warn(note));
     record.granted(&grant);
@@ -113,6 +114,10 @@ fn story(
         show::plan(&plan, typed.json);
         return Ok(Ending { cause: "dry-run", ..Ending::default() });
     };
+    runtime::make_states(&plan).map_err(|(path, why)| {
+        Failure::new(exit::CAGE, format!("the state directory {} cannot be made: {why}", path.display()))
+            .hint("free the disk or make the directory writable, or name another by XDG_STATE_HOME")
+    })?;
     let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
     let least = least_tier(typed, settings)?;
     let cage = ahead.prepare(&plan, &settings.private(), least, &signals)?;
@@ -239,7 +244,9 @@ fn request(typed: &cli::Run) -> Result<Request, Failure> {
             .hint("servers on node or python need 64 processes and 128M at the least"));
     }
     let denied = typed.deny.clone();
-    Ok(Request { mounts, denied, cwd: typed.cwd.clone(), env, subprocess, limits, args: typed.args().to_vec() })
+    let state = typed.state.as_deref().map(str::parse).transpose();
+    let state = state.map_err(|why: FlagError| in_flag("--state", why.into()))?;
+    Ok(Request { mounts, denied, state, cwd: typed.cwd.clone(), env, subprocess, limits, args: typed.args().to_vec() })
 }
 
 /// What the cage itself needs to be built: PID 1 and the server's process, their descriptors, a few pages.
@@ -280,7 +287,13 @@ fn network(typed: &cli::Run, settings: &Settings) -> Network {
 ///
 /// # Errors
 /// Where the working directory cannot be read.
-pub fn caller_env(settings: &Settings, identity: &Identity, reference: &Reference) -> Result<CallerEnv, Failure> {
+pub fn caller_env(
+    settings: &Settings,
+    identity: &Identity,
+    package: &Package,
+    reference: &Reference,
+    network: &Network,
+) -> Result<CallerEnv, Failure> {
     let cwd = std::env::current_dir()
         .map_err(|why| Failure::new(exit::USAGE, format!("the working directory cannot be read: {why}")))?;
     let mut protected = settings.protected();
@@ -293,6 +306,18 @@ pub fn caller_env(settings: &Settings, identity: &Identity, reference: &Referenc
         cwd,
         user: identity.user.clone(),
         home: identity.home.clone(),
+        states: settings.state.join("servers"),
+        family: family(package, reference, network)?,
         protected,
+    })
+}
+
+/// Whose lasting directories a package gets: what its versions share. A manifest's name is its publisher's word, so it counts
+/// only among the packages of one layout, which the user put there.
+fn family(package: &Package, reference: &Reference, network: &Network) -> Result<String, Failure> {
+    let family = distribution::family(reference, network)?;
+    Ok(match reference {
+        Reference::OciLayout(_) => format!("{family}:{}", package.manifest.name),
+        _ => family,
     })
 }

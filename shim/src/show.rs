@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bundle::{Access, Withheld, format_size};
 use distribution::Progress;
 use runtime::config::{Scope, render};
-use runtime::{Exec, Plan, Programs, What};
+use runtime::{Exec, Plan, Programs, Provider, What};
 use serde_json::json;
 
 /// As `println!`, by [`out`].
@@ -99,9 +99,10 @@ pub fn plan(plan: &Plan, as_json: bool) {
         let target = mount.target.display();
         let exec = |exec: &Exec| if *exec == Exec::Denied { ", noexec" } else { "" };
         match &mount.what {
-            What::Granted { source, access, exec: e } => {
+            What::Granted { source, access, exec: e, from } => {
                 let access = if *access == Access::Ro { "read-only" } else { "read-write" };
-                outln!("granted    {target} is {} ({access}{})", source.display(), exec(e));
+                let word = if *from == Provider::State { "lasting" } else { "granted" };
+                outln!("{word}    {target} is {} ({access}{})", source.display(), exec(e));
             }
             What::Denied { grant, path } => outln!("denied     {target} is {}", grant.join(path).display()),
             What::Private { size, exec: e, .. } => outln!("private    {target} ({}{})", format_size(*size), exec(e)),

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::{CallerEnv, Mount, MountFlag, Request, Verdict};
 use crate::manifest::ArgSpec;
-use crate::permissions::{Access, FsRequest, KERNEL_DIRECTORIES};
+use crate::permissions::{Access, FsRequest, KERNEL_DIRECTORIES, Origin};
 
 /// The grants of files, as they are gathered.
 pub(super) struct Files<'a> {
@@ -67,6 +67,14 @@ impl<'a> Files<'a> {
         text
     }
 
+    /// Grants a lasting directory of smcp's own, which need not exist yet. Gives whether its target was free.
+    pub(super) fn state(&mut self, target: &Path, source: PathBuf, access: Access) -> bool {
+        let mount = Mount { source, target: target.into(), access, from: Origin::State, denied: Vec::new() };
+        let free = !self.mounts.contains_key(target);
+        self.mounts.entry(target.into()).or_insert(mount);
+        free
+    }
+
     /// Whether a path inside lies in a grant.
     pub(super) fn cover(&self, path: &Path) -> bool {
         path.ancestors().any(|dir| self.mounts.contains_key(dir))
@@ -120,7 +128,7 @@ impl<'a> Files<'a> {
         if typed != real && !has_parent_dir(&typed) {
             verdict.notes.push(format!("{name}: it is a link, and {} is what is granted", real.display()));
         }
-        let mount = Mount { source: real, target: target.clone(), access, denied: Vec::new() };
+        let mount = Mount { source: real, target: target.clone(), access, from: Origin::User, denied: Vec::new() };
         match self.mounts.get_mut(&target) {
             None => {
                 self.mounts.insert(target.clone(), mount);

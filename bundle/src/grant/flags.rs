@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
-use crate::permissions::Access;
+use crate::permissions::{Access, is_plain_word};
 use crate::secret::Secret;
 
 /// `--mount SRC[:DST][:ro|rw]`; without a mode read-only.
@@ -101,6 +101,31 @@ fn mount_target(text: &str) -> Result<PathBuf, FlagError> {
     Ok(path.components().collect())
 }
 
+/// `--state NAME`: one plain word, 1 to 64 letters, digits, `.`, `_` and `-`, of which the first is a letter or a digit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateName(String);
+
+impl StateName {
+    /// The word.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for StateName {
+    type Err = FlagError;
+
+    fn from_str(text: &str) -> Result<StateName, FlagError> {
+        match is_plain_word(text) {
+            true => Ok(StateName(text.into())),
+            false => Err(FlagError::flag(format!(
+                "`{}` is no plain word: 1 to 64 letters, digits, `.`, `_`, `-`, the first a letter or a digit",
+                text.escape_debug()
+            ))),
+        }
+    }
+}
+
 impl FromStr for EnvFlag {
     type Err = FlagError;
 
@@ -166,6 +191,16 @@ mod tests {
         }
         for text in ["", ":/b", "/a:b", "/a:/b:/c", "/a:/../b", "/a:", "/a::rw", "/a:/b:rx", "/a:RW"] {
             assert!(text.parse::<MountFlag>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn e16_a_state_has_a_plain_name() {
+        for text in ["work", "a", "9", "client-2", "A_b.c", &"x".repeat(64)] {
+            assert_eq!(text.parse::<StateName>().map(|name| name.as_str().to_owned()), Ok(text.to_owned()));
+        }
+        for text in ["", ".", "..", ".home", "-x", "_x", "a/b", "/", "a b", "a\n", "ä", &"x".repeat(65)] {
+            assert!(text.parse::<StateName>().is_err(), "{text}");
         }
     }
 

@@ -29,6 +29,8 @@ impl World {
             cwd: root.join("cwd"),
             user: "ann".into(),
             home: "/home/ann".into(),
+            states: root.join("states"),
+            family: "registry.example/a/b".into(),
             protected: Vec::new(),
         };
         let package = Package {
@@ -93,7 +95,7 @@ impl World {
 }
 
 fn mount(source: impl Into<PathBuf>, target: impl Into<PathBuf>, access: Access) -> Mount {
-    Mount { source: source.into(), target: target.into(), access, denied: Vec::new() }
+    Mount { source: source.into(), target: target.into(), access, from: Origin::User, denied: Vec::new() }
 }
 
 /// A manifest that takes a directory as its first argument.
@@ -362,18 +364,51 @@ fn a_mount_at_its_target_answers_a_request() {
 #[test]
 fn what_this_version_cannot_grant_is_withheld() {
     let grant = World::new(json!({"permissions": {
-        "network": {"outbound": [{"host": "api.acme.example", "ports": [443, 8443]}]},
-        "filesystem": [{"id": "state", "access": "rw", "target": "/state", "from": "state"}]
+        "network": {"outbound": [{"host": "api.acme.example", "ports": [443, 8443]}]}
     }}))
     .grant();
     let withheld: Vec<_> = grant.withheld.iter().map(|w| (w.what.as_str(), w.why.as_str())).collect();
-    assert_eq!(
-        withheld,
-        [
-            ("network api.acme.example:443,8443", "egress is not available in this version"),
-            ("filesystem `state` (rw /state)", "state directories are not available in this version"),
-        ]
-    );
+    assert_eq!(withheld, [("network api.acme.example:443,8443", "egress is not available in this version")]);
+}
+
+#[test]
+fn e16_a_state_is_granted_as_asked_unless_something_else_is() {
+    let asks = || {
+        World::new(json!({"permissions": {
+            "filesystem": [{"id": "db", "access": "rw", "target": "/state", "from": "state"}]
+        }}))
+    };
+    let mut world = asks();
+    let of = |world: &World| world.grant().mounts.iter().map(|m| (m.source.clone(), m.from)).collect::<Vec<_>>();
+    let [(source, from)]: [_; 1] = of(&world).try_into().unwrap();
+    assert_eq!(from, Origin::State);
+    assert!(source.starts_with(world.path("states")) && source.ends_with("default/db"), "{source:?}");
+    assert_eq!(world.grant().withheld, []);
+    world.request.state = Some("other".parse().unwrap());
+    assert_eq!(of(&world)[0].0, source.parent().unwrap().with_file_name("other").join("db"));
+    world.request.state = None;
+    world.caller.family = "registry.example/a/c".into();
+    assert_ne!(of(&world)[0].0, source);
+    assert!(!world.path("states").exists(), "a judgement makes nothing");
+
+    let mut world = asks();
+    let own = world.make("own");
+    world.mount(format!("{}:/state:rw", own.display()));
+    assert_eq!(of(&world), [(own, Origin::User)]);
+    assert_eq!(world.grant().withheld, []);
+}
+
+#[test]
+fn e16_home_lasts_where_the_flag_says_so_and_nothing_else_does() {
+    let mut world = World::new(json!({}));
+    assert_eq!(world.grant().mounts, []);
+    world.request.state = Some("work".parse().unwrap());
+    let [home]: [Mount; 1] = world.grant().mounts.try_into().unwrap();
+    assert_eq!((home.target, home.from, home.access), ("/home/ann".into(), Origin::State, Access::Rw));
+    assert!(home.source.ends_with("work/.home"));
+    let own = world.make("own");
+    world.mount(format!("{}:/home/ann", own.display()));
+    assert!(world.denied().is_usage());
 }
 
 #[test]

@@ -25,6 +25,12 @@ pub(super) fn canonical(place: &LayoutRef) -> Result<String> {
     Ok(Reference::OciLayout(place).to_string())
 }
 
+/// The directory, also where it was named by a link.
+pub(super) fn family(place: &LayoutRef) -> Result<String> {
+    let dir = place.dir.canonicalize().map_err(Error::store("find", &place.dir))?;
+    Ok(format!("oci-layout:{}", dir.display()))
+}
+
 /// Opens a blob of a layout, to be hashed by whoever reads it.
 pub(crate) fn open_blob(dir: &Path, descriptor: &Descriptor) -> Result<File> {
     let path = dir.join("blobs/sha256").join(descriptor.digest.hex());

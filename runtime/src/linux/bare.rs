@@ -21,7 +21,7 @@ use super::landlock::{Right, readable, writable};
 use super::programs::{self, Kind};
 use super::wire::Refusal;
 use crate::identity::{Identity, Mapping};
-use crate::plan::{Plan, Programs, Variable, What};
+use crate::plan::{Plan, Programs, Provider, Variable, What};
 use bundle::{Access, Secret};
 
 /// What stands in for the mounts of a plan.
@@ -224,8 +224,15 @@ pub fn relocate(plan: &Plan, place: &Place, why: &str) -> Result<(Plan, Bare), R
         canary: place.canary(),
     };
     let mut granted = Vec::new();
+    // What lies elsewhere than it is called: the run's own directories, which variables and the package's words can name.
+    let mut moved = vec![(plan.identity.home.clone(), place.home())];
     for mount in &plan.mounts {
         match &mount.what {
+            What::Granted { source, from: Provider::State, .. } => {
+                bare.write.push(source.clone());
+                moved.retain(|(target, _)| *target != mount.target);
+                moved.push((mount.target.clone(), source.clone()));
+            }
             What::Granted { source, .. } if *source != mount.target => {
                 return Err(cannot(format!("the grant {}", source.display()), "a grant at another path"));
             }
@@ -244,8 +251,13 @@ pub fn relocate(plan: &Plan, place: &Place, why: &str) -> Result<(Plan, Bare), R
         }
     }
     let inside = |path: &Path| {
-        let is_granted = granted.iter().any(|grant| path.starts_with(grant));
-        if is_granted { None } else { tree.resolve(path) }
+        let own = moved.iter().find_map(|(target, source)| Some(source.join(path.strip_prefix(target).ok()?)));
+        match own {
+            _ if granted.iter().any(|grant| path.starts_with(grant)) => None,
+            // Without the `/` that joining nothing leaves at the end.
+            Some(own) => Some(own.components().collect()),
+            None => tree.resolve(path),
+        }
     };
     let env = environment(plan, place, &inside);
     let search = env.iter().find(|variable| variable.name == "PATH").map_or("", |path| path.value.expose());
@@ -280,11 +292,7 @@ pub fn relocate(plan: &Plan, place: &Place, why: &str) -> Result<(Plan, Bare), R
             bare.read.extend(all);
         }
     }
-    let workdir = match inside(&plan.workdir) {
-        _ if plan.workdir == plan.identity.home => place.home(),
-        Some(path) => path,
-        None => plan.workdir.clone(),
-    };
+    let workdir = inside(&plan.workdir).unwrap_or_else(|| plan.workdir.clone());
     Ok((Plan { command, env, workdir, ..plan.clone() }, bare))
 }
 
@@ -299,11 +307,7 @@ fn environment(plan: &Plan, place: &Place, inside: &dyn Fn(&Path) -> Option<Path
     };
     let of = |variable: &Variable| {
         let value = variable.value.expose();
-        match variable.name.as_str() {
-            "HOME" => Secret::new(place.home().display().to_string()),
-            _ if value.starts_with('/') => Secret::new(list(value)),
-            _ => variable.value.clone(),
-        }
+        if value.starts_with('/') { Secret::new(list(value)) } else { variable.value.clone() }
     };
     let mut env: Vec<Variable> =
         plan.env.iter().map(|variable| Variable { name: variable.name.clone(), value: of(variable) }).collect();

@@ -17,7 +17,7 @@ use super::masks;
 use super::mounts::Detached;
 use super::sources::Sources;
 use super::wire::Refusal;
-use crate::plan::{Exec, Plan, What};
+use crate::plan::{Exec, Plan, Provider, What};
 
 /// Where the cage process builds. A tmpfs of its own hides what the host has there, in its mount namespace alone; all
 /// sources are open by then.
@@ -243,7 +243,8 @@ fn bind(own: &OwnedFd, point: &OwnedFd) -> io::Result<()> {
     Detached::copy_of(own)?.attach(point)
 }
 
-/// The directory or file on which a mount of the plan goes, made where it lies in a private place of the cage.
+/// The directory or file on which a mount of the plan goes, made where it lies in a private place of the cage or in a
+/// state directory.
 fn mount_point(root: &OwnedFd, plan: &Plan, index: usize, directory: bool) -> Result<OwnedFd, Refusal> {
     let target = &plan.mounts[index].target;
     let path = relative(target)?;
@@ -256,7 +257,8 @@ fn mount_point(root: &OwnedFd, plan: &Plan, index: usize, directory: bool) -> Re
         .iter()
         .filter(|outer| target.starts_with(&outer.target))
         .max_by_key(|outer| outer.target.components().count());
-    if !around.is_some_and(|outer| matches!(outer.what, What::Private { .. })) {
+    let own = |what: &What| matches!(what, What::Private { .. } | What::Granted { from: Provider::State, .. });
+    if !around.is_some_and(|outer| own(&outer.what)) {
         return Err(Refusal::new(
             format!("a mount on {}", target.display()),
             "the path does not exist in the granted directory around it, and nothing is created there",

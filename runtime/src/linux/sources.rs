@@ -58,7 +58,7 @@ impl Sources {
         let mut denied = Vec::new();
         for mount in &plan.mounts {
             match &mount.what {
-                What::Granted { source, access, exec } => {
+                What::Granted { source, access, exec, .. } => {
                     grants.push(open_grant(source, *access, *exec, &plan.identity, &mut shifts)?);
                 }
                 // In the grant before it: there it can be found also where the server's user may not go.
