@@ -261,6 +261,12 @@ impl Running {
         }
     }
 
+    /// Waits for the end of one that was killed; it may have ended by itself before.
+    #[track_caller]
+    pub fn wait_killed(mut self) {
+        self.child.wait().expect("it is our child");
+    }
+
     #[track_caller]
     fn fail(&mut self, why: &str) -> ! {
         let _ = self.child.kill();

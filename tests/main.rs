@@ -26,6 +26,7 @@ mod run_audit;
 mod run_denies;
 mod run_exit;
 mod run_grants;
+mod run_lost;
 mod run_state;
 mod run_stdio;
 mod servers;

@@ -111,7 +111,7 @@ fn values_of_variables_are_not_logged(world: &World) {
 
 /// The entries, after checking the chain from the first line on.
 #[track_caller]
-fn chain(world: &World) -> Vec<Value> {
+pub fn chain(world: &World) -> Vec<Value> {
     let text = world.audit_text();
     let mut before: Option<String> = None;
     for (line, entry) in text.lines().zip(world.audit()) {

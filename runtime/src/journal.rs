@@ -1,7 +1,8 @@
 //! The audit log: JSON Lines, one begin and one end a run, each line chained to the one before by its SHA-256.
 //!
 //! A server starts only with a [`Ticket`], and a ticket exists only once the begin entry is on disk. The head of the chain
-//! is kept in the state directory, so that lines cut off the end of the log show.
+//! is kept in the state directory, so that lines cut off the end of the log show. A run whose smcp was killed gets its end
+//! entry from the next start.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -16,12 +17,14 @@ use serde_json::{Map, Value, json};
 use ulid::Ulid;
 
 use crate::plan::Limit;
+use crate::runs::{self, Event, Underway};
 
 /// An open audit log.
 #[derive(Debug)]
 pub struct Journal {
     log: PathBuf,
     head: PathBuf,
+    state: PathBuf,
 }
 
 /// Why the audit log cannot be used. Nothing runs then.
@@ -40,16 +43,16 @@ impl JournalError {
     }
 }
 
-/// Proof that the begin entry of a run is on disk.
+/// Proof that the begin entry of a run is on disk. While it lives, the run counts as under way.
 #[derive(Debug)]
 pub struct Ticket {
-    run: Ulid,
+    underway: Underway,
 }
 
 impl Ticket {
     /// The run's id.
     pub fn run(&self) -> Ulid {
-        self.run
+        self.underway.run()
     }
 }
 
@@ -58,7 +61,7 @@ impl Ticket {
 pub struct Ending {
     /// smcp's own exit code.
     pub exit: u8,
-    /// One word: `exited`, `signal`, `memory`, `pids`, `cpu-time`, `timeout`, `client-closed`, `terminated`, `refused` and so on.
+    /// One word: `exited`, `signal`, `memory`, `pids`, `cpu-time`, `timeout`, `client-closed`, `terminated`, `deny`, `lost` and so on.
     pub cause: &'static str,
     /// The error as the user saw it, where there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,8 +75,9 @@ pub struct Ending {
     /// Which step of the ladder ended the server: `stdin`, `sigterm`, `sigkill`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_by: Option<&'static str>,
-    /// Wall clock of the run in milliseconds.
-    pub duration_ms: u64,
+    /// Wall clock of the run in milliseconds; nobody knows that of a lost one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
     /// User and system time of the server's tree in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_ms: Option<u64>,
@@ -91,10 +95,13 @@ pub struct Ending {
 impl Ending {
     /// Sets the wall clock.
     pub fn lasted(mut self, duration: Duration) -> Self {
-        self.duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        self.duration_ms = Some(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
         self
     }
 }
+
+/// The exit code of a run whose smcp was killed: what SIGKILL gives, which is what cannot be answered.
+const LOST: u8 = 137;
 
 /// Where an entry is when its writing returns.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -117,15 +124,40 @@ impl Journal {
     /// Where the log or the head file's directory cannot be written.
     pub fn open(log: &Path, state: &Path) -> Result<Journal, JournalError> {
         let fail = |why| JournalError { path: log.to_owned(), what: "opened", why };
-        let heads = state.join("audit");
-        for directory in log.parent().into_iter().chain([heads.as_path()]) {
+        let journal = Journal::of(log, state);
+        for directory in log.parent().into_iter().chain(journal.head.parent()) {
             DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(fail)?;
         }
-        // One head a log: tests, CI jobs and users may name different ones.
-        let name = Digest::of(log.as_os_str().as_encoded_bytes());
-        let journal = Journal { log: log.to_owned(), head: heads.join(format!("{}.json", &name.hex()[..16])) };
         journal.open_log().map_err(fail)?;
         Ok(journal)
+    }
+
+    fn of(log: &Path, state: &Path) -> Journal {
+        // One head a log: tests, CI jobs and users may name different ones.
+        let name = Digest::of(log.as_os_str().as_encoded_bytes());
+        let head = state.join("audit").join(format!("{}.json", &name.hex()[..16]));
+        Journal { log: log.to_owned(), head, state: state.to_owned() }
+    }
+
+    fn runs(&self) -> PathBuf {
+        self.state.join("runs")
+    }
+
+    /// Writes the end entries of the runs whose smcp was killed, each in the log that has its begin. One whose log cannot be
+    /// written is left to a later start. What this costs grows with the runs under way alone.
+    pub fn end_lost(&self) {
+        let ending = Ending {
+            exit: LOST,
+            cause: "lost",
+            error: Some("smcp was killed, and nobody saw the end of this run".into()),
+            ..Ending::default()
+        };
+        for (underway, log) in runs::lost(&self.runs()) {
+            let run = underway.run();
+            if let Err(why) = Journal::of(&log, &self.state).end(Ticket { underway }, &ending) {
+                tracing::warn!(%run, "{why}");
+            }
+        }
     }
 
     /// Where the log is.
@@ -138,8 +170,10 @@ impl Journal {
     /// # Errors
     /// Where it cannot be written: the run must not start.
     pub fn begin(&self, run: Ulid, fields: &Map<String, Value>) -> Result<Ticket, JournalError> {
-        self.append(run, "begin", fields, Durability::OnDisk)?;
-        Ok(Ticket { run })
+        let underway =
+            Underway::new(&self.runs(), run).map_err(|why| JournalError { path: self.runs(), what: "used", why })?;
+        self.append(&underway, Event::Begin, fields, Durability::OnDisk)?;
+        Ok(Ticket { underway })
     }
 
     /// Writes the end entry. It is in the log when this returns, and on the disk when the system next writes: nothing waits
@@ -147,22 +181,25 @@ impl Journal {
     ///
     /// # Errors
     /// Where it cannot be written.
-    pub fn end(&self, run: Ulid, ending: &Ending) -> Result<(), JournalError> {
+    pub fn end(&self, ticket: Ticket, ending: &Ending) -> Result<(), JournalError> {
         let fields = match serde_json::to_value(ending) {
             Ok(Value::Object(fields)) => fields,
             other => unreachable!("an ending is an object of plain values: {other:?}"),
         };
-        self.append(run, "end", &fields, Durability::InLog)
+        self.append(&ticket.underway, Event::End, &fields, Durability::InLog)?;
+        // What is left is removed by the next start, which finds the end where it was to be.
+        let _ = ticket.underway.finish();
+        Ok(())
     }
 
     fn append(
         &self,
-        run: Ulid,
-        event: &str,
+        underway: &Underway,
+        event: Event,
         fields: &Map<String, Value>,
         durability: Durability,
     ) -> Result<(), JournalError> {
-        self.try_append(run, event, fields, durability).map_err(|why| JournalError {
+        self.try_append(underway, event, fields, durability).map_err(|why| JournalError {
             path: self.log.clone(),
             what: "written",
             why,
@@ -171,8 +208,8 @@ impl Journal {
 
     fn try_append(
         &self,
-        run: Ulid,
-        event: &str,
+        underway: &Underway,
+        event: Event,
         fields: &Map<String, Value>,
         durability: Durability,
     ) -> io::Result<()> {
@@ -190,19 +227,22 @@ impl Journal {
             (None, None) => (1, None),
         };
         let mut entry = Map::new();
-        entry.insert("run".into(), json!(run.to_string()));
+        entry.insert("run".into(), json!(underway.run().to_string()));
         entry.insert("seq".into(), json!(seq));
         entry.insert("prev".into(), json!(prev.as_ref().map(Digest::hex)));
         entry.insert("time".into(), json!(Timestamp::now().to_string()));
-        entry.insert("event".into(), json!(event));
+        entry.insert("event".into(), json!(event.name()));
         entry.extend(fields.clone());
         let mut line = serde_json::to_vec(&entry)?;
         let hash = Digest::of(&line);
         line.push(b'\n');
         // A line that a crash tore stays as it is; the next one starts on a line of its own.
-        if last.is_some_and(|last| !last.complete) {
+        let torn = last.is_some_and(|last| !last.complete);
+        if torn {
             line.insert(0, b'\n');
         }
+        let end_of_log = log.seek(SeekFrom::End(0))?;
+        underway.note(event, &self.log, end_of_log + u64::from(torn))?;
         log.write_all(&line)?;
         if durability == Durability::OnDisk {
             log.sync_data()?;
@@ -298,7 +338,7 @@ mod tests {
         let run = new_run();
         let ticket = journal.begin(run, json!({"reference": "a/b"}).as_object().unwrap()).unwrap();
         assert_eq!(ticket.run(), run);
-        journal.end(run, &Ending { exit: 3, cause: "exited", ..Ending::default() }).unwrap();
+        journal.end(ticket, &Ending { exit: 3, cause: "exited", ..Ending::default() }).unwrap();
         assert_chained(&journal);
         assert_eq!(lines(&journal)[1]["exit"], 3);
         assert_eq!(fs::metadata(journal.path()).unwrap().permissions().mode() & 0o777, 0o600);
@@ -343,6 +383,35 @@ mod tests {
         let last: Value = serde_json::from_str(raw[2]).unwrap();
         assert_eq!(last["prev"], Digest::of(raw[1].as_bytes()).hex());
         assert_eq!(last["seq"], 2);
+    }
+
+    #[test]
+    fn a_run_that_nobody_holds_gets_one_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = journal(dir.path());
+        let held = journal.begin(new_run(), &Map::new()).unwrap();
+        let lost = journal.begin(new_run(), &Map::new()).unwrap().run();
+        // Killed before its begin was written, while it was, and after its end was.
+        drop(Underway::new(&journal.runs(), new_run()).unwrap());
+        let torn = Underway::new(&journal.runs(), new_run()).unwrap();
+        torn.note(Event::Begin, journal.path(), 0).unwrap();
+        drop(torn);
+        let ended = journal.begin(new_run(), &Map::new()).unwrap();
+        journal.append(&ended.underway, Event::End, &Map::new(), Durability::InLog).unwrap();
+        drop(ended);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| journal.end_lost());
+            }
+        });
+        let ends: Vec<_> = lines(&journal).into_iter().filter(|entry| entry["cause"] == "lost").collect();
+        assert_eq!(ends.len(), 1, "{ends:?}");
+        assert_eq!((&ends[0]["run"], &ends[0]["exit"]), (&json!(lost.to_string()), &json!(137)));
+        assert_chained(&journal);
+        let left = || fs::read_dir(journal.runs()).unwrap().count();
+        assert_eq!(left(), 1, "the one that is held");
+        journal.end(held, &Ending::default()).unwrap();
+        assert_eq!(left(), 0);
     }
 
     #[test]

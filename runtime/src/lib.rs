@@ -10,6 +10,7 @@ mod interpreter;
 pub mod journal;
 mod plan;
 mod report;
+mod runs;
 mod state;
 
 #[cfg(target_os = "linux")]

@@ -11,7 +11,7 @@ use ulid::Ulid;
 #[derive(Debug)]
 pub struct Record {
     fields: Map<String, Value>,
-    begun: bool,
+    ticket: Option<Ticket>,
 }
 
 impl Record {
@@ -20,7 +20,7 @@ impl Record {
         let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
         let program = parent.and_then(|pid| std::fs::read_link(format!("/proc/{pid}/exe")).ok());
         let host = rustix::system::uname();
-        let mut record = Record { fields: Map::new(), begun: false };
+        let mut record = Record { fields: Map::new(), ticket: None };
         record.set("host", json!(host.nodename().to_string_lossy()));
         record.set("user", json!(rustix::process::getuid().as_raw()));
         record.set("caller", json!({"pid": parent, "program": program}));
@@ -66,10 +66,8 @@ impl Record {
     ///
     /// # Errors
     /// Where it cannot be written: the server must not start.
-    pub fn begin(&mut self, journal: &Journal, run: Ulid) -> Result<Ticket, JournalError> {
-        let ticket = journal.begin(run, &self.fields)?;
-        self.begun = true;
-        Ok(ticket)
+    pub fn begin(&mut self, journal: &Journal, run: Ulid) -> Result<&Ticket, JournalError> {
+        Ok(self.ticket.insert(journal.begin(run, &self.fields)?))
     }
 
     /// Writes the end entry, and before it the begin entry of a run that never came to it.
@@ -77,10 +75,11 @@ impl Record {
     /// # Errors
     /// Where one of them cannot be written.
     pub fn close(mut self, journal: &Journal, run: Ulid, ending: &Ending) -> Result<(), JournalError> {
-        if !self.begun {
-            self.begin(journal, run)?;
-        }
-        journal.end(run, ending)
+        let ticket = match self.ticket.take() {
+            Some(ticket) => ticket,
+            None => journal.begin(run, &self.fields)?,
+        };
+        journal.end(ticket, ending)
     }
 
     fn set(&mut self, key: &str, value: Value) {

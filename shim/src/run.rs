@@ -28,6 +28,7 @@ pub fn run(typed: &cli::Run, settings: Result<Settings, Failure>) -> u8 {
         Ok(journal) => journal,
         Err(error) => return Failure::from(error).print(),
     };
+    journal.end_lost();
     let mut record = Record::new(typed.reference());
     let result = settings.and_then(|settings| story(typed, &settings, &journal, run, &mut record));
     let ending = match &result {
@@ -124,7 +125,7 @@ fn story(
     record.enforced(cage.report(), cage.cgroup());
     require(cage.report(), least)?;
     let ticket = record.begin(journal, run)?;
-    let cage = cage.start(&ticket)?;
+    let cage = cage.start(ticket)?;
     let passed = relay::pass(cage, &signals, plan.limits.timeout())
         .map_err(|why| Failure::new(exit::CAGE, format!("the relay failed: {why}")))?;
     passed.ending(&plan.limits)

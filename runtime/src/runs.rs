@@ -1,0 +1,150 @@
+//! Runs under way: a small file for each, locked while its smcp lives. A file that nobody holds is of a run whose smcp was
+//! killed.
+//!
+//! The file says where in which log the run's entries begin, so that nobody has to search a log: the offset of each entry is
+//! noted before the entry is written.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use ulid::Ulid;
+
+/// The file of a run, locked by this process.
+#[derive(Debug)]
+pub struct Underway {
+    file: File,
+    path: PathBuf,
+    run: Ulid,
+}
+
+/// Which entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The first.
+    Begin,
+    /// The last.
+    End,
+}
+
+impl Event {
+    /// The word for it in the log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Event::Begin => "begin",
+            Event::End => "end",
+        }
+    }
+}
+
+impl Underway {
+    /// Makes and locks the file of a new run.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn new(directory: &Path, run: Ulid) -> io::Result<Underway> {
+        let path = directory.join(run.to_string());
+        loop {
+            let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
+            let file = match made {
+                Err(why) if why.kind() == io::ErrorKind::NotFound => {
+                    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+                    continue;
+                }
+                other => other?,
+            };
+            file.lock()?;
+            // Another start may have found it before it was locked, and removed it.
+            if file.metadata()?.nlink() > 0 {
+                return Ok(Underway { file, path, run });
+            }
+        }
+    }
+
+    /// The run.
+    pub fn run(&self) -> Ulid {
+        self.run
+    }
+
+    /// Notes that an entry is about to be written at an offset of a log.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn note(&self, event: Event, log: &Path, offset: u64) -> io::Result<()> {
+        match event {
+            Event::Begin => {
+                let mut text = format!("{offset:020} {NOT_YET:020} ").into_bytes();
+                text.extend_from_slice(log.as_os_str().as_bytes());
+                self.file.write_all_at(&text, 0)
+            }
+            Event::End => self.file.write_all_at(format!("{offset:020}").as_bytes(), 21),
+        }
+    }
+
+    /// Removes the file: the run has its end.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn finish(self) -> io::Result<()> {
+        fs::remove_file(&self.path)
+    }
+
+    /// The log that holds the begin of this run and not its end; none where it is otherwise.
+    fn unended(&self) -> Option<PathBuf> {
+        let mut text = Vec::new();
+        (&self.file).read_to_end(&mut text).ok()?;
+        let offset = |at: std::ops::Range<usize>| std::str::from_utf8(text.get(at)?).ok()?.parse::<u64>().ok();
+        let (begin, end) = (offset(0..20)?, offset(21..41)?);
+        let log = PathBuf::from(OsStr::from_bytes(text.get(42..)?));
+        let holds = |event, offset| holds(&log, offset, self.run, event);
+        (holds(Event::Begin, begin) && !(end != NOT_YET && holds(Event::End, end))).then_some(log)
+    }
+}
+
+/// The end's offset of a run that has none.
+const NOT_YET: u64 = u64::MAX;
+
+/// Runs that begun, whose smcp is gone and whose end nobody wrote, each with its log. What else nobody holds is removed.
+pub fn lost(directory: &Path) -> impl Iterator<Item = (Underway, PathBuf)> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let run = entry.file_name().to_str()?.parse::<Ulid>().ok()?;
+        let path = entry.path();
+        let file = OpenOptions::new().read(true).write(true).open(&path).ok()?;
+        match file.try_lock() {
+            Ok(()) => {}
+            // It runs, or another start is at it.
+            Err(TryLockError::WouldBlock | TryLockError::Error(_)) => return None,
+        }
+        if file.metadata().ok()?.nlink() == 0 {
+            return None;
+        }
+        let underway = Underway { file, path, run };
+        match underway.unended() {
+            Some(log) => Some((underway, log)),
+            None => {
+                let _ = underway.finish();
+                None
+            }
+        }
+    })
+}
+
+/// Whether a log holds this entry of a run at an offset: a crash may have come before it was written.
+fn holds(log: &Path, offset: u64, run: Ulid, event: Event) -> bool {
+    /// No entry comes near.
+    const MOST: u64 = 4 << 20;
+    let line = || {
+        let mut file = File::open(log)?;
+        file.seek(SeekFrom::Start(offset))?;
+        let mut line = Vec::new();
+        BufReader::new(file.take(MOST)).read_until(b'\n', &mut line)?;
+        io::Result::Ok(line)
+    };
+    let entry = line().ok().and_then(|line| serde_json::from_slice::<Value>(&line).ok());
+    entry.is_some_and(|entry| entry["run"] == run.to_string() && entry["event"] == event.name())
+}
