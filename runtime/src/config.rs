@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::identity::Mapping;
-use crate::plan::{Exec, HOSTNAME, Mount, Plan, What};
+use crate::plan::{Exec, HOSTNAME, Mount, Plan, Rlimits, What};
 use bundle::Access;
 
 /// Files of procfs that tell about the host or act on it: the list of the OCI runtimes.
@@ -64,15 +64,7 @@ pub fn render(plan: &Plan, root: &Path, scope: Scope) -> Value {
             "cwd": "/",
             "capabilities": {"bounding": [], "effective": [], "inheritable": [], "permitted": [], "ambient": []},
             "noNewPrivileges": true,
-            "rlimits": [
-                rlimit("RLIMIT_CORE", plan.rlimits.core),
-                rlimit("RLIMIT_DATA", plan.rlimits.data),
-                rlimit("RLIMIT_NOFILE", plan.rlimits.nofile),
-                rlimit("RLIMIT_NPROC", plan.rlimits.nproc),
-                rlimit("RLIMIT_SIGPENDING", plan.rlimits.sigpending),
-                rlimit("RLIMIT_NICE", plan.rlimits.nice),
-                rlimit("RLIMIT_RTPRIO", plan.rlimits.rtprio),
-            ],
+            "rlimits": rlimits(&plan.rlimits),
         },
         "root": {"path": root, "readonly": scope == Scope::Whole},
         "mounts": plan.mounts.iter().filter_map(|mount| render_mount(mount, scope)).collect::<Vec<_>>(),
@@ -106,8 +98,19 @@ fn masked(mapping: Mapping) -> Vec<&'static str> {
     }
 }
 
-fn rlimit(name: &str, value: u64) -> Value {
-    json!({"type": name, "soft": value, "hard": value})
+fn rlimits(caps: &Rlimits) -> Vec<Value> {
+    let caps = [
+        ("RLIMIT_CORE", Some(caps.core)),
+        ("RLIMIT_DATA", Some(caps.data)),
+        ("RLIMIT_FSIZE", caps.fsize),
+        ("RLIMIT_NOFILE", Some(caps.nofile)),
+        ("RLIMIT_NPROC", Some(caps.nproc)),
+        ("RLIMIT_SIGPENDING", Some(caps.sigpending)),
+        ("RLIMIT_NICE", Some(caps.nice)),
+        ("RLIMIT_RTPRIO", Some(caps.rtprio)),
+    ];
+    let set = caps.into_iter().filter_map(|(name, cap)| Some((name, cap?)));
+    set.map(|(name, cap)| json!({"type": name, "soft": cap, "hard": cap})).collect()
 }
 
 fn render_mount(mount: &Mount, scope: Scope) -> Option<Value> {

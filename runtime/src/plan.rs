@@ -170,6 +170,8 @@ pub enum Limit {
     CpuTime(u64),
     /// Wall clock, seconds.
     Timeout(u64),
+    /// A single file, bytes.
+    FileSize(u64),
 }
 
 impl Limit {
@@ -180,6 +182,7 @@ impl Limit {
             Limit::Pids(_) => "pids",
             Limit::CpuTime(_) => "cpu-time",
             Limit::Timeout(_) => "timeout",
+            Limit::FileSize(_) => "file-size",
         }
     }
 }
@@ -213,6 +216,9 @@ pub struct Rlimits {
     pub core: u64,
     /// Bytes of heap and private mappings of one process.
     pub data: u64,
+    /// Bytes of one file; none where the run may write files of the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fsize: Option<u64>,
     /// Open descriptors of one process.
     pub nofile: u64,
     /// Threads of all processes of the cage.
@@ -247,7 +253,7 @@ impl Plan {
             links: host.map(|host| host.links.clone()).unwrap_or_default(),
             mounts: mounts(grant, &identity, &programs, host),
             programs,
-            rlimits: rlimits(&grant.limits),
+            rlimits: rlimits(grant),
             limits: Watched::from(&grant.limits),
             identity,
         }
@@ -329,11 +335,19 @@ fn allow_exec(mounts: &mut [Mount], path: &Path) {
     }
 }
 
-fn rlimits(limits: &Limits) -> Rlimits {
+fn rlimits(grant: &Grant) -> Rlimits {
     const LEAST_DATA: u64 = 128 << 20;
+    // Files of a cage are memory, so that none can hold more than the memory limit. But a sparse one may well be larger:
+    // .NET maps 2 GiB of a memfd, databases the most that they may grow to.
+    const LEAST_FSIZE: u64 = 4 << 30;
+    let limits = &grant.limits;
+    // Files of the host are no memory. A cap on one of them would end large downloads and databases, and stop nobody who
+    // writes two.
+    let in_memory = grant.mounts.iter().all(|mount| mount.access == Access::Ro);
     Rlimits {
         core: 1,
         data: (limits.memory + limits.memory / 4).max(LEAST_DATA),
+        fsize: in_memory.then_some((limits.memory.saturating_mul(4)).max(LEAST_FSIZE)),
         nofile: limits.fds.into(),
         nproc: limits.pids.into(),
         sigpending: 1024,

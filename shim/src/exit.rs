@@ -36,6 +36,8 @@ pub const NOT_EXECUTABLE: u8 = 126;
 pub const NOT_FOUND: u8 = 127;
 /// A limit of memory, processes or CPU time: what SIGKILL gives, as container tools have it.
 pub const LIMIT: u8 = SIGNAL + 9;
+/// A file larger than files in memory may be: what SIGXFSZ gives.
+pub const FILE_SIZE: u8 = SIGNAL + 25;
 /// A signal's number is added to this.
 pub const SIGNAL: u8 = 128;
 
@@ -185,6 +187,11 @@ impl From<JournalError> for Failure {
 impl From<Limit> for Failure {
     fn from(limit: Limit) -> Self {
         let (code, what, flag, key) = match limit {
+            Limit::FileSize(bytes) => {
+                let size = format_size(bytes);
+                return Failure::new(FILE_SIZE, format!("the run was ended: it made a file larger than {size} in its own memory"))
+                    .hint("a file in a directory that is granted read-write may be larger; --memory raises this cap, which is four times as much");
+            }
             Limit::Memory(bytes) => {
                 (LIMIT, format!("it used more than its memory limit of {}", format_size(bytes)), "memory", "max_memory")
             }

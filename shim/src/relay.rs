@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use runtime::journal::Ending;
-use runtime::{Cage, How, Limit, Outcome, Signals, Watched};
+use runtime::{Cage, How, Limit, Outcome, Plan, Signals};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -64,12 +64,14 @@ impl Passed {
     ///
     /// # Errors
     /// Where the server's program was not executed.
-    pub fn ending(self, limits: &Watched) -> Result<Ending, Failure> {
+    pub fn ending(self, plan: &Plan) -> Result<Ending, Failure> {
         if let Some(why) = self.outcome.not_executed {
             return Err(why.into());
         }
-        let timeout = (self.asked == Some(Asked::Timeout)).then_some(Limit::Timeout(limits.timeout_seconds));
-        let limit = self.outcome.limit.or(timeout);
+        let timeout = (self.asked == Some(Asked::Timeout)).then_some(Limit::Timeout(plan.limits.timeout_seconds));
+        let too_large = self.outcome.how == Some(How::Signal(Signal::XFSZ.as_raw()));
+        let file_size = plan.rlimits.fsize.filter(|_| too_large).map(Limit::FileSize);
+        let limit = self.outcome.limit.or(timeout).or(file_size);
         // From SIGTERM on a signal is what it was asked to end by.
         let asked_by_signal = matches!(self.step, Some(Step::Sigterm | Step::Sigkill));
         let unmasked = self.outcome.unmasked;

@@ -128,7 +128,7 @@ fn story(
     let cage = cage.start(ticket)?;
     let passed = relay::pass(cage, &signals, plan.limits.timeout())
         .map_err(|why| Failure::new(exit::CAGE, format!("the relay failed: {why}")))?;
-    passed.ending(&plan.limits)
+    passed.ending(&plan)
 }
 
 /// The interpreter of this machine that a package asks for which brings none.

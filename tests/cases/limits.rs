@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::command::Ended;
 use crate::host::Host;
 use crate::needs;
+use crate::probe::REFUSED;
 use crate::processes::none_left;
 use crate::world::{World, as_each_user};
 
@@ -33,6 +34,8 @@ as_each_user! {
     k8_a_full_tmp_is_full,
     k9_node_and_python_start_under_the_defaults,
     k4_the_log_says_what_counts,
+    k8_a_file_in_memory_has_a_cap,
+    k8_a_file_of_the_host_has_none,
 }
 
 fn k9_one_process_that_touches_too_much_is_ended(world: &World) {
@@ -171,6 +174,32 @@ fn open(world: &World, flags: &[&str], verb: &[&str]) -> Ended {
     let ended = running.wait();
     drop(stdin);
     ended
+}
+
+/// Sparse files, which take no memory: 4 GiB are allowed, whoever asks for more is ended or told.
+fn k8_a_file_in_memory_has_a_cap(world: &World) {
+    let (most, more) = ((4_u64 << 30).to_string(), ((4_u64 << 30) + 1).to_string());
+    world.caged(&[], &["grow", "/tmp/file", &most]).run().ok();
+    let ended = open(world, &[], &["grow", "/tmp/file", &more]).expect(153);
+    ended.explains(&["larger than 4G", "--memory"]);
+    let end = world.last_end();
+    assert_eq!(
+        (&end["cause"], &end["limit"]),
+        (&json!("file-size"), &json!({"name": "file-size", "value": 4_u64 << 30}))
+    );
+    let told = world.caged(&[], &["grow-deaf", "/dev/shm/file", &more]).run().expect(REFUSED);
+    told.check(told.text().contains("File too large"), "EFBIG was expected");
+    world.caged(&["--memory", "2G"], &["grow", "/tmp/file", &more]).run().ok();
+    // A grant that cannot be written changes nothing.
+    let flags = ["--allow-read", &world.text("project")];
+    world.caged(&flags, &["grow-deaf", "/tmp/file", &more]).run().expect(REFUSED);
+}
+
+/// A download or a database in the user's project is as large as the disk takes.
+fn k8_a_file_of_the_host_has_none(world: &World) {
+    let (file, size) = (world.text("project/file"), 16_u64 << 30);
+    world.caged(&["--allow-write", &world.text("project")], &["grow", &file, &size.to_string()]).run().ok();
+    assert_eq!(fs::metadata(&file).unwrap().len(), size);
 }
 
 /// Fails unless the run was ended by this limit within moments, named everywhere, with nothing left.

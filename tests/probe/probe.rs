@@ -403,6 +403,7 @@ mod sys {
     pub const SIGHUP: i32 = 1;
     pub const SIGINT: i32 = 2;
     pub const SIGTERM: i32 = 15;
+    pub const SIGXFSZ: i32 = 25;
     pub const CLONE_NEWUSER: i32 = 0x1000_0000;
     pub const MS_REMOUNT: u64 = 32;
     pub const MS_BIND: u64 = 4096;

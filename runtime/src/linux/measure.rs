@@ -100,15 +100,17 @@ fn no_new_privileges() -> Status {
 
 fn resource_limits(plan: &Plan, bare: Option<&Bare>) -> Status {
     let wanted = [
-        (Resource::Core, plan.rlimits.core, "core"),
-        (Resource::Data, plan.rlimits.data, "data"),
-        (Resource::Nofile, plan.rlimits.nofile, "nofile"),
-        (Resource::Nproc, bare.map_or(plan.rlimits.nproc, |bare| bare.nproc), "nproc"),
-        (Resource::Sigpending, plan.rlimits.sigpending, "sigpending"),
-        (Resource::Nice, plan.rlimits.nice, "nice"),
-        (Resource::Rtprio, plan.rlimits.rtprio, "rtprio"),
+        (Resource::Core, Some(plan.rlimits.core), "core"),
+        (Resource::Data, Some(plan.rlimits.data), "data"),
+        (Resource::Fsize, plan.rlimits.fsize, "fsize"),
+        (Resource::Nofile, Some(plan.rlimits.nofile), "nofile"),
+        (Resource::Nproc, Some(bare.map_or(plan.rlimits.nproc, |bare| bare.nproc)), "nproc"),
+        (Resource::Sigpending, Some(plan.rlimits.sigpending), "sigpending"),
+        (Resource::Nice, Some(plan.rlimits.nice), "nice"),
+        (Resource::Rtprio, Some(plan.rlimits.rtprio), "rtprio"),
     ];
     for (resource, most, name) in wanted {
+        let Some(most) = most else { continue };
         let limit = rustix::process::getrlimit(resource);
         if limit.current.is_none_or(|n| n > most) || limit.maximum.is_none_or(|n| n > most) {
             return Status::Absent(format!("{name} is {:?} in place of {most}", limit.maximum));

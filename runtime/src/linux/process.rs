@@ -108,6 +108,7 @@ pub fn within_own(wanted: &Rlimits) -> Rlimits {
     Rlimits {
         core: least(Resource::Core, wanted.core),
         data: least(Resource::Data, wanted.data),
+        fsize: wanted.fsize.map(|most| least(Resource::Fsize, most)),
         nofile: least(Resource::Nofile, wanted.nofile),
         nproc: least(Resource::Nproc, wanted.nproc),
         sigpending: least(Resource::Sigpending, wanted.sigpending),

@@ -61,6 +61,9 @@ fn limit(rlimits: &Rlimits) -> rustix::io::Result<()> {
     let rlimits = within_own(rlimits);
     rustix::process::setrlimit(Resource::Core, to(rlimits.core))?;
     rustix::process::setrlimit(Resource::Data, to(rlimits.data))?;
+    if let Some(most) = rlimits.fsize {
+        rustix::process::setrlimit(Resource::Fsize, to(most))?;
+    }
     rustix::process::setrlimit(Resource::Nofile, to(rlimits.nofile))?;
     rustix::process::setrlimit(Resource::Nproc, to(rlimits.nproc))?;
     rustix::process::setrlimit(Resource::Sigpending, to(rlimits.sigpending))?;
