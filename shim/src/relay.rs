@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use runtime::journal::Ending;
-use runtime::{Cage, How, Limit, Outcome, Plan, Signals};
+use runtime::{Cage, How, Limit, Masked, Outcome, Plan, Signals};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -157,8 +157,14 @@ pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration) -> std::io::Re
         let mut answers = fds.iter().map(|fd| !fd.revents().is_empty());
         let mut answer = |watched: bool| watched && answers.next().unwrap_or(false);
         let [to_server, from_server, of_errors] = watched.map(|[sink, source]| [answer(sink), answer(source)]);
-        let (told, over, moved) = (answer(true), answer(running), answer(near_masks.is_some()));
+        let (told, over) = (answer(true), answer(running));
         drop(fds);
+
+        // Before anything that the server said is passed on: what it saw where a mask was sidestepped reaches nobody.
+        if running && cage.look_at_masks() == Masked::No {
+            output.end_sink();
+            errors.end_sink();
+        }
 
         input.advance(to_server);
         output.advance(from_server);
@@ -171,10 +177,6 @@ pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration) -> std::io::Re
         }
         while told && let Some(signal) = signals.next() {
             ladder.asked_by_signal(signal, &cage, &mut input);
-        }
-        // First of all: what was denied may be open to the server by now.
-        if moved {
-            cage.look_at_masks();
         }
         if running && Instant::now() >= cage.next_look() {
             cage.look();

@@ -46,8 +46,7 @@ impl Prepared {
     /// Where the waiting process is gone.
     pub fn start(mut self, _: &Ticket) -> Result<Cage, Refusal> {
         // What is denied may have been moved while the cage was built: the run ends then before it starts.
-        self.cage.look_at_masks();
-        if self.cage.unmasked.is_none() {
+        if self.cage.look_at_masks() == Masked::Yes {
             self.cage.first.tell_to_start()?;
         }
         Ok(self.cage)
@@ -76,6 +75,15 @@ pub struct Cage {
     guard: Guard,
     /// The same of the directories of a cage without namespaces.
     _place: Option<Place>,
+}
+
+/// Whether all that is denied was hidden from the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Masked {
+    /// It was, from the start to this look.
+    Yes,
+    /// Something changed its place, and the tree was killed for it.
+    No,
 }
 
 /// How a run ended, with what it used.
@@ -139,22 +147,23 @@ impl Cage {
             self.exceeded = Some(limit);
             self.kill();
         }
-        self.look_at_masks();
     }
 
-    /// Readable when something happened near what is denied, for [`Cage::look_at_masks`]; `None` where nothing is.
+    /// Readable when a name near what is denied changed; `None` where nothing is.
     pub fn near_masks(&self) -> Option<BorrowedFd<'_>> {
         self.masks.events()
     }
 
-    /// Looks whether all that is denied is in its place, and kills the tree where it is not.
-    pub fn look_at_masks(&mut self) {
+    /// Looks whether all that is denied is in its place, and kills the tree where it is not. What the server wrote before a
+    /// look that finds it so cannot hold anything of what is denied.
+    pub fn look_at_masks(&mut self) -> Masked {
         if self.unmasked.is_none()
             && let Some(path) = self.masks.look()
         {
             self.unmasked = Some(path);
             self.kill();
         }
+        if self.unmasked.is_none() { Masked::Yes } else { Masked::No }
     }
 
     /// Waits for the end of the cage and takes what is left of it.

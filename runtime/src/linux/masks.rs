@@ -2,11 +2,15 @@
 //!
 //! A mount sticks to the directory that it was put on: a denied directory stays hidden wherever the host moves it in its
 //! grant. What appears at its old path has no mask, though, and a mask on a directory that is removed goes with it. So
-//! the supervisor pins grant and directory before the cage is built, and looks again whenever a name near them changes,
-//! and at each look of the guard.
+//! the supervisor pins grant and directory before the cage is built, has every change of the names between them told, and
+//! compares where the path leads. It looks before it passes on anything that the server said, so that what a
+//! server sees in the moment before it is killed reaches nobody.
 
+use std::ffi::OsString;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -96,6 +100,17 @@ pub struct Masks {
     masks: Vec<Mask>,
     /// An inotify instance over the directories from each grant down to what is denied, where anything is.
     events: Option<OwnedFd>,
+    names: Vec<Name>,
+}
+
+/// A name on the way from a grant to what is denied in it.
+#[derive(Debug)]
+struct Name {
+    /// The watch of the directory that it is in.
+    watch: i32,
+    name: OsString,
+    /// The denied directory's path on the host.
+    shown: PathBuf,
 }
 
 #[derive(Debug)]
@@ -116,7 +131,7 @@ impl Masks {
     /// # Errors
     /// A [`Refusal`] that names what cannot be found or watched.
     pub fn pin(plan: &Plan) -> Result<Masks, Refusal> {
-        let mut masks = Masks { masks: Vec::new(), events: None };
+        let mut masks = Masks { masks: Vec::new(), events: None, names: Vec::new() };
         for mount in &plan.mounts {
             if let What::Denied { grant, path } = &mount.what {
                 let shown = grant.join(path);
@@ -145,11 +160,24 @@ impl Masks {
         self.events.as_ref().map(AsFd::as_fd)
     }
 
-    /// The first denied directory that is not in its place any more.
+    /// A denied directory that is not in its place any more, or was not for a moment.
     pub fn look(&self) -> Option<PathBuf> {
-        // What happened does not matter, only what is there now.
-        while self.events.as_ref().is_some_and(|fd| rustix::io::read(fd, &mut [0_u8; 4096]).is_ok_and(|n| n > 0)) {}
-        self.masks.iter().find(|mask| !mask.is_in_place()).map(|mask| mask.shown.clone())
+        let left = self.told().map(|name| &name.shown);
+        left.or_else(|| self.masks.iter().find(|mask| !mask.is_in_place()).map(|mask| &mask.shown)).cloned()
+    }
+
+    /// A name that something was moved to or from. Takes all that was told.
+    fn told(&self) -> Option<&Name> {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(self.events.as_ref()?, &mut buffer);
+        let mut told = None;
+        while let Ok(event) = events.next() {
+            let is = |name: &&Name| {
+                name.watch == event.wd() && event.file_name().is_some_and(|f| f.to_bytes() == name.name.as_bytes())
+            };
+            told = told.or_else(|| self.names.iter().find(is));
+        }
+        told
     }
 
     fn watch(&mut self, grant: &Path, path: &Path, shown: &Path) -> Result<Mask, Trouble> {
@@ -161,11 +189,11 @@ impl Masks {
                 .events
                 .insert(inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(Trouble::Instances)?),
         };
-        let mut outer: Vec<&Path> = path.ancestors().skip(1).filter(|part| !part.as_os_str().is_empty()).collect();
-        outer.reverse();
-        watch_names(events, &root)?;
-        for part in outer {
-            watch_names(events, &Place::beneath(&root, part)?.directory)?;
+        for part in path.ancestors() {
+            let (Some(outer), Some(name)) = (part.parent(), part.file_name()) else { continue };
+            let inner = (!outer.as_os_str().is_empty()).then(|| Place::beneath(&root, outer)).transpose()?;
+            let watch = watch_names(events, inner.as_ref().map_or(&root, |place| &place.directory))?;
+            self.names.push(Name { watch, name: name.into(), shown: shown.into() });
         }
         // After the watches: what changes from here on is told.
         let place = Place::beneath(&root, path)?;
@@ -202,14 +230,11 @@ impl From<io::Error> for Trouble {
 
 /// Has every name told that comes into a directory or leaves it. New files are no matter: a denied name is taken until it is
 /// moved or removed.
-fn watch_names(events: &OwnedFd, directory: &OwnedFd) -> Result<(), Trouble> {
+fn watch_names(events: &OwnedFd, directory: &OwnedFd) -> Result<i32, Trouble> {
     keeps_mounts(directory)?;
     let names = WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO | WatchFlags::DELETE | WatchFlags::ONLYDIR;
     // The kernel takes no descriptor here; this path is one.
-    match inotify::add_watch(events, format!("/proc/self/fd/{}", directory.as_raw_fd()), names) {
-        Ok(_) => Ok(()),
-        Err(why) => Err(Trouble::Instances(why)),
-    }
+    inotify::add_watch(events, format!("/proc/self/fd/{}", directory.as_raw_fd()), names).map_err(Trouble::Instances)
 }
 
 /// File systems of other machines and of user space forget directories that they were not asked for, and with a directory

@@ -37,6 +37,6 @@ mod wire;
 
 pub use advice::{Advice, advice};
 pub use ahead::Ahead;
-pub use cage::{Cage, How, Outcome, Prepared};
+pub use cage::{Cage, How, Masked, Outcome, Prepared};
 pub use signals::Signals;
 pub use wire::{NotExecuted, NotExecutedKind, Refusal};
