@@ -54,6 +54,10 @@ as_each_user! {
     a_manifest_that_is_none,
     an_architecture_that_does_not_fit,
     an_archive_that_reaches_outside,
+    a_grant_that_stands_in_the_way,
+    a_flag_that_is_wrong_is_named,
+    a_program_that_is_not_there_is_told,
+    a_configuration_that_is_wrong,
 }
 
 fn a_malformed_reference(world: &World) {
@@ -220,6 +224,97 @@ fn an_archive_that_reaches_outside(world: &World) {
     let reference = hostile(world, "dots");
     Bad { reference: &reference, code: 123, says: &["../../outside"] }.is_refused(world);
     assert!(!world.path("outside").exists());
+}
+
+/// Where the cage has something of its own, or the package something else.
+fn a_grant_that_stands_in_the_way(world: &World) {
+    let (directory, file) = (world.text("project"), world.path("project/file"));
+    fs::write(&file, "x").unwrap();
+    let mount = |source: &str, target: &str| format!("{source}:{target}");
+    for (flag, says) in [
+        (mount(&directory, "/etc/passwd"), "/etc/passwd"),
+        (mount(file.to_str().unwrap(), "/etc/hosts"), "/etc/hosts"),
+        (mount(file.to_str().unwrap(), "/usr/bin"), "/usr/bin"),
+        (mount(file.to_str().unwrap(), "/tmp"), "/tmp"),
+    ] {
+        let ended = world.caged(&["--mount", &flag], &["exit", "0"]).run().expect(125);
+        ended.explains(&[says, "--mount SRC:DST"]);
+    }
+    let reference = Image::probe().link("etc", "usr").build().write(&world.directory("link"));
+    let ended = world.smcp(["run", &reference, "exit", "0"]).run().expect(125);
+    ended.explains(&["/etc", "symbolic link", "its publisher can correct"]);
+}
+
+/// By its own name and no other, with the next step.
+fn a_flag_that_is_wrong_is_named(world: &World) {
+    let (absent, state, parent) = (world.text("absent"), world.text("state"), world.text(""));
+    let cases: [(&[&str], i32, &[&str]); 12] = [
+        (&["--allow-read", &absent], 2, &["--allow-read", &absent]),
+        (&["--allow-write", &absent], 2, &["--allow-write", &absent]),
+        (&["--mount", &absent], 2, &["--mount", &absent]),
+        (&["--mount", "a:b"], 2, &["--mount", "`b`"]),
+        (&["--env", "=x"], 2, &["--env"]),
+        (&["--allow-read", "/"], 121, &["--allow-read /", "never granted"]),
+        (&["--allow-write", "/proc"], 121, &["--allow-write /proc", "never granted"]),
+        (&["--mount", "/usr:/proc/x"], 121, &["--mount /usr", "--mount SRC:DST"]),
+        (&["--allow-read", &state], 121, &["--allow-read", "belongs to smcp"]),
+        (&["--cwd", &parent], 121, &["--cwd", "belongs to smcp"]),
+        (&["--user", "bob"], 2, &["--user"]),
+        (&["--user", "0"], 2, &["--user"]),
+    ];
+    for (flags, code, says) in cases {
+        let ended = world.caged(flags, &["exit", "0"]).run().expect(code);
+        ended.explains(says);
+        ended.check(flags[0] == "--mount" || !ended.stderr().contains("--mount /"), "another flag was named");
+    }
+}
+
+/// A grant that does nothing looks like one that does not work.
+fn a_program_that_is_not_there_is_told(world: &World) {
+    let run = |path: &str, says: Option<&str>| {
+        let flags = [format!("--allow-subprocess={path}"), format!("--mount={}:/work", world.text("project"))];
+        let ended = world.smcp(["run"]).args(flags).args([&reference(world), "exit", "0"]).run().ok();
+        let warnings: Vec<_> =
+            ended.stderr().lines().filter(|l| l.starts_with("warning: ")).map(String::from).collect();
+        match says {
+            None => ended.check(warnings.is_empty(), "no warning was expected"),
+            Some(words) => {
+                ended.check(warnings.len() == 1, "one warning was expected");
+                ended.says(&[&format!("--allow-subprocess={path}"), words]);
+            }
+        }
+    };
+    fs::write(world.path("project/tool"), "x").unwrap();
+    for (path, says) in [
+        ("/nope", Some("no such program")),
+        ("/usr/bin/probe/nope", Some("no such program")),
+        ("/work/nope", Some("no such program")),
+        ("/usr/bin", Some("directory")),
+        ("/work", Some("directory")),
+        ("/usr/bin/probe", None),
+        ("/bin/probe", None),
+        ("/work/tool", None),
+        ("/tmp/made-inside", None),
+    ] {
+        run(path, says);
+    }
+}
+
+/// The probe with a link as distributions have it.
+fn reference(world: &World) -> String {
+    Image::probe().link("bin", "usr/bin").build().write(&world.directory("merged"))
+}
+
+fn a_configuration_that_is_wrong(world: &World) {
+    let absent = world.text("absent.yaml");
+    let ended = world.smcp(["--config", &absent]).args(["run", "a/b"]).run().expect(119);
+    ended.explains(&[&absent, "--config"]);
+    for (variable, value) in [("MCP_MAX_PIDS", "x"), ("MCP_POLICY_MIN_TIER", "1"), ("MCP_CACHE_DIR", "relative")] {
+        let ended = world.smcp(["run", "a/b"]).env(variable, value).run().expect(119);
+        ended.explains(&[variable]);
+    }
+    let file = world.file("home/config.yaml", "max_memroy: 1G\n");
+    world.smcp(["--config"]).args([&file]).args(["run", "a/b"]).run().expect(119).explains(&["max_memroy"]);
 }
 
 /// Exit code of a manifest that cannot be accepted.

@@ -138,6 +138,13 @@ fn layer(links: &[(String, String)], files: &[(String, u32, Vec<u8>)]) -> Vec<u8
         }
         append(path, tar::EntryType::Regular, *mode, bytes);
     }
+    for (path, leads_to) in links {
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(tar::EntryType::Symlink);
+        header.set_mode(0o777);
+        header.set_size(0);
+        tar.append_link(&mut header, path, leads_to).expect("memory can be written");
+    }
     tar.into_inner().expect("memory can be written")
 }
 

@@ -264,8 +264,9 @@ impl Verdict {
         self.reasons.push(Reason { kind: ReasonKind::Usage, what, hint });
     }
 
-    fn policy(&mut self, what: impl Into<String>) {
-        self.reasons.push(Reason { kind: ReasonKind::Policy, what: what.into(), hint: None });
+    fn policy(&mut self, what: impl Into<String>, hint: impl Into<Option<String>>) {
+        let (what, hint) = (what.into(), hint.into());
+        self.reasons.push(Reason { kind: ReasonKind::Policy, what, hint });
     }
 
     fn withhold(&mut self, what: String, why: &str, hint: Option<String>) {

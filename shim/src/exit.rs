@@ -85,7 +85,7 @@ impl Failure {
     /// Tells the user on stderr and gives the exit code.
     pub fn print(&self) -> u8 {
         show::tell(&format!("error: {}", self.message));
-        if let Some(hint) = &self.hint {
+        if let Some(hint) = self.hint.as_deref().or_else(|| next_step(self.code)) {
             show::tell(&format!("hint: {hint}"));
         }
         self.code
@@ -93,13 +93,14 @@ impl Failure {
 }
 
 fn failure(code: u8, error: &dyn std::error::Error, hint: Option<String>) -> Failure {
-    Failure { code, message: error.to_string(), hint: hint.or_else(|| next_step(code).map(Into::into)) }
+    Failure { code, message: error.to_string(), hint }
 }
 
 /// The next step where the error itself knows no better one.
 fn next_step(code: u8) -> Option<&'static str> {
     Some(match code {
         USAGE => "`smcp help run` shows flags and forms of REF, such as acme/hello@1.2 or ghcr.io/acme/hello:tag",
+        CONFIGURATION => "docs/configuration.md lists files, keys, variables and their values",
         RESOLVE => "check the name and the way to its registry; what `smcp cache ls` lists runs without a network",
         VERIFICATION => "nothing of it was kept or run; if it happens again, tell the operator of the registry",
         UNPACK => "nothing of it was run; the package's publisher can correct it",

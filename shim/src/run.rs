@@ -111,6 +111,7 @@ fn story(
         keep_apart(&grant.denied, &host.mounts)?;
     }
     let plan = Plan::new(&grant, bundle.path().to_owned(), identity, host.as_ref());
+    runtime::useless_programs(&plan).iter().for_each(|why| show::warn(&format!("--allow-subprocess={why}")));
     let Some(ahead) = ahead else {
         show::plan(&plan, typed.json);
         return Ok(Ending { cause: "dry-run", ..Ending::default() });
@@ -203,13 +204,14 @@ fn request(typed: &cli::Run) -> Result<Request, Failure> {
     let unit = |flag: &'static str| move |error: UnitError| in_flag(flag, error.into());
     let mut mounts = Vec::new();
     for text in &typed.mount {
-        mounts.push(text.parse::<MountFlag>()?);
+        mounts.push(text.parse().map_err(|why: FlagError| in_flag("--mount", why.into()))?);
     }
-    let same_path = |paths: &[PathBuf], access| {
-        paths.iter().map(move |path| MountFlag { source: path.clone(), target: None, access }).collect::<Vec<_>>()
+    let same_path = |flag, paths: &[PathBuf], access| {
+        let flags = paths.iter().map(|path| MountFlag::same_path(flag, path.clone(), access));
+        flags.collect::<Vec<_>>()
     };
-    mounts.extend(same_path(&typed.allow_read, Access::Ro));
-    mounts.extend(same_path(&typed.allow_write, Access::Rw));
+    mounts.extend(same_path("--allow-read", &typed.allow_read, Access::Ro));
+    mounts.extend(same_path("--allow-write", &typed.allow_write, Access::Rw));
     let mut env = Vec::new();
     for file in &typed.env_file {
         let fail =
@@ -218,7 +220,7 @@ fn request(typed: &cli::Run) -> Result<Request, Failure> {
         env.extend(parse_env_file(&text).map_err(|why| fail(&why))?);
     }
     for text in &typed.env {
-        env.push(text.parse()?);
+        env.push(text.parse().map_err(|why: FlagError| in_flag("--env", why.into()))?);
     }
     let subprocess = match typed.allow_subprocess.as_slice() {
         [] => SubprocessFlag::None,
@@ -263,12 +265,14 @@ fn user(typed: &cli::Run, caller: &Caller) -> Result<UserFlag, Failure> {
     let wrong = |why: &str| Failure::new(exit::USAGE, format!("--user: {why}"));
     match typed.user.as_deref() {
         None => Ok(UserFlag::Default),
-        Some(_) if caller.uid != 0 => Err(wrong("only root can choose who the server is")),
+        Some(_) if caller.uid != 0 => {
+            Err(wrong("only root can choose who the server is").hint("leave it out: the server has your own uid"))
+        }
         Some("root") => Ok(UserFlag::Root),
         Some(text) => match text.parse::<u32>() {
-            Ok(0) => Err(wrong("0 is root: say --user root")),
+            Ok(0) => Err(wrong("0 is root").hint("say --user root")),
             Ok(uid) if uid < u32::MAX => Ok(UserFlag::Uid(uid)),
-            _ => Err(wrong(&format!("{text:?} is no user id"))),
+            _ => Err(wrong(&format!("{text:?} is no user id")).hint("a number, as `id -u NAME` shows it, or root")),
         },
     }
 }

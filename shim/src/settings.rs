@@ -93,6 +93,10 @@ impl Settings {
         let text = match read_small(path).and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other)) {
             Ok(text) => text,
             Err(why) if why.kind() == std::io::ErrorKind::NotFound && !must_exist => return Ok(()),
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => {
+                return Err(fail(&why)
+                    .hint("--config and MCP_CONFIG name a file that is there; without them there may be none"));
+            }
             Err(why) => return Err(fail(&why)),
         };
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {

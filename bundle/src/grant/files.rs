@@ -27,8 +27,8 @@ impl<'a> Files<'a> {
 
     /// Grants what the flags name.
     pub(super) fn flags(&mut self, request: &Request, verdict: &mut Verdict) {
-        for MountFlag { source, target, access } in &request.mounts {
-            self.grant("--mount", source, target.as_deref(), *access, verdict);
+        for MountFlag { source, target, access, flag } in &request.mounts {
+            self.grant(flag, source, target.as_deref(), *access, verdict);
         }
         if let Some(dir) = &request.cwd {
             self.cwd = self.grant("--cwd", dir, None, Access::Rw, verdict);
@@ -120,8 +120,8 @@ impl<'a> Files<'a> {
             None if has_parent_dir(&typed) => real.clone(),
             None => typed.clone(),
         };
-        if let Some(why) = self.refusal(&real, &target) {
-            verdict.policy(format!("{name}: {why}"));
+        if let Some((why, hint)) = self.refusal(&real, &target) {
+            verdict.policy(format!("{name}: {why}"), hint.to_string());
             return None;
         }
         // A server that may write to a directory can put a link there, and a later grant would follow it.
@@ -146,23 +146,28 @@ impl<'a> Files<'a> {
         self.caller.cwd.join(path).components().collect()
     }
 
-    fn refusal(&self, real: &Path, target: &Path) -> Option<String> {
+    /// Why it is never granted, with the next step.
+    fn refusal(&self, real: &Path, target: &Path) -> Option<(String, &'static str)> {
+        const ELSEWHERE: &str = "give it another path inside: --mount SRC:DST";
+        const BESIDE: &str = "grant directories beside it, or keep smcp's files elsewhere (docs/configuration.md)";
         let root = Path::new("/");
         if real == root || target == root {
-            return Some("`/` is never granted".into());
+            return Some(("`/` is never granted".into(), "grant the directories that the server needs"));
         }
         let in_kernel = |path: &Path| KERNEL_DIRECTORIES.iter().any(|dir| path.starts_with(dir));
         if in_kernel(real) {
-            return Some("the kernel's file systems are never granted".into());
+            let hint = "the cage has a /proc and a /dev of its own";
+            return Some(("the kernel's file systems are never granted".into(), hint));
         }
         if in_kernel(target) {
-            return Some("the cage has a kernel file system of its own there".into());
+            return Some(("the cage has a kernel file system of its own there".into(), ELSEWHERE));
         }
         let own = self.protected.iter().find(|own| real.starts_with(own) || own.starts_with(real))?;
-        Some(match real.starts_with(own) {
+        let why = match real.starts_with(own) {
             true => "it belongs to smcp itself and is never granted".into(),
             false => format!("it holds {}, which belongs to smcp itself", own.display()),
-        })
+        };
+        Some((why, BESIDE))
     }
 }
 

@@ -16,6 +16,15 @@ pub struct MountFlag {
     pub target: Option<PathBuf>,
     /// Reading alone, or writing too.
     pub access: Access,
+    /// The flag's name, for what is said of it.
+    pub flag: &'static str,
+}
+
+impl MountFlag {
+    /// `--allow-read P`, `--allow-write P`: a grant at the same path inside.
+    pub fn same_path(flag: &'static str, source: PathBuf, access: Access) -> MountFlag {
+        MountFlag { source, target: None, access, flag }
+    }
 }
 
 /// `--env K[=V]`, or a line of an env file.
@@ -85,7 +94,7 @@ impl FromStr for MountFlag {
         if source.is_empty() {
             return Err(FlagError::flag("the source is empty"));
         }
-        Ok(MountFlag { source: source.into(), target: target.map(mount_target).transpose()?, access })
+        Ok(MountFlag { source: source.into(), target: target.map(mount_target).transpose()?, access, flag: "--mount" })
     }
 }
 
@@ -186,7 +195,8 @@ mod tests {
             ("/a:/b/./c/:rw", "/a", Some("/b/c"), Access::Rw),
         ];
         for (text, source, target, access) in right {
-            let want = MountFlag { source: source.into(), target: target.map(Into::into), access };
+            let target = target.map(Into::into);
+            let want = MountFlag { source: source.into(), target, access, flag: "--mount" };
             assert_eq!(text.parse(), Ok(want), "{text}");
         }
         for text in ["", ":/b", "/a:b", "/a:/b:/c", "/a:/../b", "/a:", "/a::rw", "/a:/b:rx", "/a:RW"] {

@@ -38,5 +38,6 @@ mod wire;
 pub use advice::{Advice, advice};
 pub use ahead::Ahead;
 pub use cage::{Cage, How, Masked, Outcome, Prepared};
+pub use programs::useless_programs;
 pub use signals::Signals;
 pub use wire::{NotExecuted, NotExecutedKind, Refusal};

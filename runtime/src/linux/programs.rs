@@ -3,11 +3,15 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Access;
+use rustix::fs::{Access, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use crate::plan::{Mount, Plan, Programs, What};
 
 /// The kernel follows four interpreters, and `env` starts one more.
 const DEPTH: usize = 6;
@@ -41,6 +45,41 @@ pub fn find(name: &str, search: &str) -> Option<PathBuf> {
         .split(':')
         .map(|directory| Path::new(directory).join(name))
         .find(|path| rustix::fs::access(path, Access::EXEC_OK).is_ok() && path.is_file())
+}
+
+/// The programs of a plan that the server cannot start though they are named, each with the reason: a misspelt path would
+/// look like a grant that does not work.
+pub fn useless_programs(plan: &Plan) -> Vec<String> {
+    let Programs::Named(paths) = &plan.programs else { return Vec::new() };
+    let of = |path: &PathBuf| {
+        let around = plan.mounts.iter().filter(|mount| path.starts_with(&mount.target));
+        let (root, below) = match around.max_by_key(|mount| mount.target.components().count()) {
+            None => (&plan.tree, path.strip_prefix("/").ok()?),
+            Some(Mount { target, what: What::Granted { source, .. } }) => (source, path.strip_prefix(target).ok()?),
+            // What is there the server makes itself.
+            Some(_) => return None,
+        };
+        let why = match kind_of_file(root, below) {
+            Ok(FileType::Directory) => "it is a directory, and only programs can be named",
+            Err(Errno::NOENT | Errno::NOTDIR) => "there is no such program inside",
+            Ok(_) | Err(_) => return None,
+        };
+        Some(format!("{}: {why}", path.display()))
+    };
+    paths.iter().filter_map(of).collect()
+}
+
+/// What a path leads to, with links as they lead in a tree whose root is `root`.
+fn kind_of_file(root: &Path, path: &Path) -> Result<FileType, Errno> {
+    if path.as_os_str().is_empty() {
+        return Ok(FileType::from_raw_mode(rustix::fs::stat(root)?.st_mode));
+    }
+    let open = |from, path: &Path, resolve| {
+        rustix::fs::openat2(from, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)
+    };
+    let root = open(rustix::fs::CWD, root, ResolveFlags::empty())?;
+    let file = open(root.as_fd(), path, ResolveFlags::IN_ROOT)?;
+    Ok(FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode))
 }
 
 /// What a program is started by.

@@ -54,22 +54,23 @@ pub fn assemble(plan: &Plan, sources: Sources) -> Result<Root, Refusal> {
     let opened = |name: &str| open_beneath(&workshop, Path::new(name)).map_err(step("opening what was mounted"));
     let (tree, root_directory) = (opened("tree")?, opened("root")?);
 
-    let additions = Additions::of(plan, &sources)?;
-    fill(&tree, &root_directory, Path::new(""), &additions)?;
-    additions.complete(&root_directory)?;
+    let elsewhere = |refusal: Refusal| refusal.hint(ELSEWHERE);
+    let additions = Additions::of(plan, &sources).map_err(elsewhere)?;
+    fill(&tree, &root_directory, Path::new(""), &additions).map_err(elsewhere)?;
+    additions.complete(&root_directory).map_err(elsewhere)?;
     let mut grants = sources.grants.into_iter();
     let mut denied = sources.denied.into_iter();
     for (index, mount) in plan.mounts.iter().enumerate() {
         let fail = |why: io::Error| Refusal::new(format!("mounting {}", mount.target.display()), why);
         match &mount.what {
             What::Private { size, mode, exec } => {
-                let point = mount_point(&root_directory, plan, index, true)?;
+                let point = mount_point(&root_directory, plan, index, true).map_err(elsewhere)?;
                 private_tmpfs(*size, *mode, *exec).and_then(|tmpfs| tmpfs.attach(&point)).map_err(fail)?;
             }
             What::Granted { .. } => {
                 let grant = grants.next().ok_or_else(|| fail(Errno::NOENT.into()))?;
-                let point = mount_point(&root_directory, plan, index, grant.directory)?;
-                grant.mount.attach(&point).map_err(fail)?;
+                let point = mount_point(&root_directory, plan, index, grant.directory).map_err(elsewhere)?;
+                grant.mount.attach(&point).map_err(fail).map_err(elsewhere)?;
             }
             What::Denied { .. } => {
                 let place = denied.next().ok_or_else(|| fail(Errno::NOENT.into()))?;
@@ -82,6 +83,9 @@ pub fn assemble(plan: &Plan, sources: Sources) -> Result<Root, Refusal> {
     let path = |name: &str| Path::new(WORKSHOP).join(name);
     Ok(Root { directory: path("root"), bundle: path("bundle"), state: path("state") })
 }
+
+/// What stands in the way of a mount is the package's, the cage's or another grant's.
+const ELSEWHERE: &str = "a grant can have another path inside, by --mount SRC:DST; what the package holds or asks for there, its publisher can correct";
 
 /// What the root has beside the package's tree, by relative paths.
 struct Additions {
@@ -115,11 +119,21 @@ impl Additions {
                 additions.files.push((path, String::new()));
             }
         }
+        let free = |additions: &Additions, path: &Path| match additions.are_at(path) {
+            true => {
+                Err(Refusal::new(format!("a mount on /{}", path.display()), "the cage has a file of its own there"))
+            }
+            false => Ok(()),
+        };
         for (path, text) in &plan.files {
-            additions.files.push((relative(path)?, text.clone()));
+            let path = relative(path)?;
+            free(&additions, &path)?;
+            additions.files.push((path, text.clone()));
         }
         for (path, leads_to) in &plan.links {
-            additions.links.push((relative(path)?, leads_to.clone()));
+            let path = relative(path)?;
+            free(&additions, &path)?;
+            additions.links.push((path, leads_to.clone()));
         }
         Ok(additions)
     }
