@@ -185,8 +185,12 @@ pub fn require(report: &Report, least: Tier) -> Result<(), Failure> {
     }
     let tier = report.tier();
     let missing = || {
-        let first = report.missing().next();
-        first.map_or_else(String::new, |(layer, status)| format!(": {layer} is {status}"))
+        // All namespaces are missing for one reason; Landlock has one of its own.
+        let of_landlock = |(layer, _): &(Layer, &Status)| *layer == Layer::Landlock;
+        let first = report.missing().find(|missing| !of_landlock(missing));
+        let named = first.into_iter().chain(report.missing().find(of_landlock));
+        let named: Vec<_> = named.map(|(layer, status)| format!("{layer} is {status}")).collect();
+        if named.is_empty() { String::new() } else { format!(": {}", named.join("; ")) }
     };
     if tier < least || tier == Tier::Zero {
         let what =
