@@ -17,6 +17,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::Value;
 
 use crate::patience::{PATIENCE, within};
+use crate::probe;
 use crate::world::{User, World};
 
 /// One command in a world: what it is told, then [`Smcp::run`] or [`Smcp::start`].
@@ -83,6 +84,13 @@ impl<'w> Smcp<'w> {
     /// Leaves descriptors open on a file, as a careless caller does.
     pub fn descriptors(mut self, numbers: RangeInclusive<u32>, file: &Path) -> Self {
         self.descriptors.extend(numbers.map(|number| (number, file.to_owned())));
+        self
+    }
+
+    /// With a client in between: the probe, which holds it by pipes.
+    pub fn held_by_a_client(mut self) -> Self {
+        let program = std::mem::replace(&mut self.program, probe::path().to_owned());
+        self.arguments.splice(0..0, ["client".into(), program.into_os_string()]);
         self
     }
 

@@ -21,7 +21,9 @@ impl<'w> Host<'w> {
     /// For a world.
     pub fn of(world: &'w World) -> Host<'w> {
         let mut flags = vec!["--allow-subprocess".to_owned()];
-        for directory in ["/usr", "/lib", "/lib64", "/bin"] {
+        // Without namespaces a grant is where it is outside, and so are the links of a merged root.
+        let directories: &[&str] = if world.has_namespaces() { &["/usr", "/lib", "/lib64", "/bin"] } else { &["/usr"] };
+        for directory in directories {
             // A merged root has links there.
             if let Ok(source) = fs::canonicalize(directory) {
                 flags.extend(["--mount".into(), format!("{}:{directory}:ro", source.display())]);

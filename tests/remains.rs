@@ -1,6 +1,6 @@
 //! What runs may leave on the machine, which is nothing: processes, mounts, cgroups, files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,23 +16,26 @@ use crate::world::World;
 pub struct Before<'w> {
     world: &'w World,
     names: BTreeSet<PathBuf>,
-    listing: String,
+    store: BTreeMap<PathBuf, String>,
 }
 
 impl<'w> Before<'w> {
     /// Looks at the machine. What a run needs of the store must be there already.
     pub fn of(world: &'w World) -> Before<'w> {
-        Before { world, names: names(world), listing: format!("{:#?}", world.store_listing()) }
+        Before { world, names: names(world), store: world.store_listing() }
     }
 
     /// Fails unless every process and mount is gone within `patience`, and the world's directories hold what they did, the
-    /// granted one included. A smcp that was killed may have left its cgroup, and the head of the audit chain half written.
+    /// granted one included. A smcp that was killed may have left its cgroup, the head of the audit chain half written, and
+    /// without namespaces the server's private directories, which lie in the store.
     #[track_caller]
     pub fn nothing_is_left(&self, patience: Duration) {
         let left = || [processes(self.world), mounts(self.world)].concat();
         let gone = within(patience, || left().is_empty().then_some(()));
         assert!(gone.is_some(), "left after {patience:?}: {:#?}\n{}", left(), self.world.audit_text());
-        self.no_file_is_left(|path| path.extension().is_none_or(|kind| kind != "new"));
+        let by_killed =
+            |path: &PathBuf| path.extension().is_some_and(|kind| kind == "new") || path.starts_with("private");
+        self.no_file_is_left(|path| !by_killed(path));
     }
 
     /// Fails unless one more start removes what killed ones may leave: every cgroup, whosever it was, and every file.
@@ -44,8 +47,9 @@ impl<'w> Before<'w> {
         self.world.caged(&[], &["exit", "0"]).run().ok();
         self.no_file_is_left(|_| true);
         // What another start is removing at this moment goes by itself.
-        let gone = within(Duration::from_secs(5), || cgroups_before(killed).is_empty().then_some(()));
-        assert!(gone.is_some(), "cgroups that nobody holds: {:#?}", cgroups_before(killed));
+        let owner = self.world.user().id();
+        let gone = within(Duration::from_secs(5), || cgroups_before(killed, owner).is_empty().then_some(()));
+        assert!(gone.is_some(), "cgroups that nobody holds: {:#?}", cgroups_before(killed, owner));
     }
 
     #[track_caller]
@@ -53,13 +57,18 @@ impl<'w> Before<'w> {
         let now = names(self.world);
         let new: Vec<_> = now.symmetric_difference(&self.names).filter(|path| counts(path)).collect();
         assert!(new.is_empty(), "made or removed: {new:#?}");
-        assert_eq!(format!("{:#?}", self.world.store_listing()), self.listing, "the store is as before");
+        let mut store = self.world.store_listing();
+        store.retain(|path, what| self.store.get(path) != Some(what) && counts(path));
+        assert!(store.is_empty(), "made or changed in the store: {store:#?}");
+        let gone: Vec<_> =
+            self.store.keys().filter(|path| !fs::symlink_metadata(self.world.store().join(path)).is_ok()).collect();
+        assert!(gone.is_empty(), "removed from the store: {gone:#?}");
     }
 }
 
-/// The cgroups of runs beside this process that were made before this and that no smcp holds. Those of other sessions are
-/// theirs: a start sweeps where it makes its own.
-fn cgroups_before(then: SystemTime) -> Vec<PathBuf> {
+/// The cgroups of a user's runs beside this process that were made before this and that no smcp holds. Those of other
+/// sessions are theirs: a start sweeps where it makes its own.
+fn cgroups_before(then: SystemTime, owner: u32) -> Vec<PathBuf> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let parents = own.lines().flat_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -72,7 +81,10 @@ fn cgroups_before(then: SystemTime) -> Vec<PathBuf> {
     });
     let entries = parents.flat_map(fs::read_dir).flatten().flatten();
     let runs = entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"smcp-"));
-    let old = |path: &PathBuf| fs::metadata(path).and_then(|about| about.modified()).is_ok_and(|made| made < then);
+    let old = |path: &PathBuf| {
+        let about = fs::metadata(path);
+        about.is_ok_and(|about| about.uid() == owner && about.modified().is_ok_and(|made| made < then))
+    };
     runs.map(|entry| entry.path()).filter(|path| old(path) && is_held(path) == Some(false)).collect()
 }
 

@@ -23,6 +23,15 @@ pub fn without_namespaces<'w, A: AsRef<OsStr>>(
     world: &'w World,
     arguments: impl IntoIterator<Item = A>,
 ) -> Option<Smcp<'w>> {
+    program_without_namespaces(world, place::smcp(), arguments)
+}
+
+/// Any other program there. An ordinary user's is the very process that is started.
+pub fn program_without_namespaces<'w, A: AsRef<OsStr>>(
+    world: &'w World,
+    program: &Path,
+    arguments: impl IntoIterator<Item = A>,
+) -> Option<Smcp<'w>> {
     let tools = [needs::program("unshare", "util-linux"), needs::program("setpriv", "util-linux")];
     if tools.contains(&None) {
         return None;
@@ -33,6 +42,5 @@ pub fn without_namespaces<'w, A: AsRef<OsStr>>(
             .args(["sh", "-c", WITHOUT]),
         User::Root => world.program("/bin/sh", ["-c", WITHOUT_FOR_ROOT]),
     };
-    let program: &Path = place::smcp();
     Some(how.args(["sh"]).args([program]).args(arguments))
 }

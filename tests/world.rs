@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::command::Smcp;
-use crate::{image, place, probe};
+use crate::{image, place, probe, tier};
 
 /// The uid and gid of [`User::Ordinary`] where the tests run as root. No account has it, which is the harder case.
 const ORDINARY: u32 = 54321;
@@ -76,6 +76,36 @@ macro_rules! as_each_user {
 }
 pub(crate) use as_each_user;
 
+/// The same and a third one: as an ordinary user who has no user namespaces, which is tier 1.
+macro_rules! at_each_tier {
+    ($($story:ident),+ $(,)?) => { $(
+        mod $story {
+            use crate::needs;
+            use crate::world::{User, World};
+
+            #[test]
+            fn as_root() {
+                if needs::root() {
+                    super::$story(&World::new(User::Root));
+                }
+            }
+
+            #[test]
+            fn as_user() {
+                super::$story(&World::new(User::Ordinary));
+            }
+
+            #[test]
+            fn at_tier_1() {
+                if needs::program("unshare", "util-linux").is_some() && needs::program("setpriv", "util-linux").is_some() {
+                    super::$story(&World::without_namespaces());
+                }
+            }
+        }
+    )+ };
+}
+pub(crate) use at_each_tier;
+
 /// A home, a cache, a state directory, a project and an audit log of its own; gone when it is dropped.
 ///
 /// ```text
@@ -87,7 +117,15 @@ pub(crate) use as_each_user;
 pub struct World {
     root: TempDir,
     user: User,
+    namespaces: Namespaces,
     mark: String,
+}
+
+/// Whether the machine that a world stands for has user namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Namespaces {
+    AsHere,
+    Refused,
 }
 
 /// What `~/.ssh/id` and `private/secret` hold: no file that a cage may show has it.
@@ -96,11 +134,20 @@ pub const SECRET: &str = "sentinel-4be1a07c";
 impl World {
     /// A new world of a user.
     pub fn new(user: User) -> World {
+        World::with(user, Namespaces::AsHere)
+    }
+
+    /// A new world of an ordinary user, on a machine where user namespaces are denied.
+    pub fn without_namespaces() -> World {
+        World::with(User::Ordinary, Namespaces::Refused)
+    }
+
+    fn with(user: User, namespaces: Namespaces) -> World {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let root = TempDir::with_prefix("smcp-test-").expect("a temporary directory can be made");
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
-        let world = World { root, user, mark: format!("mark-{}-{number}-", process::id()) };
+        let world = World { root, user, namespaces, mark: format!("mark-{}-{number}-", process::id()) };
         for name in ["", "home", "home/.ssh", "cache", "state", "project", "private", "tmp", "log"] {
             world.directory(name);
         }
@@ -149,6 +196,11 @@ impl World {
         self.user
     }
 
+    /// Whether user namespaces can be had.
+    pub fn has_namespaces(&self) -> bool {
+        self.namespaces == Namespaces::AsHere
+    }
+
     /// A word that no other process of the machine has among its arguments.
     pub fn mark(&self) -> &str {
         &self.mark
@@ -156,7 +208,17 @@ impl World {
 
     /// The program under test with these arguments.
     pub fn smcp<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Smcp<'_> {
-        self.program(place::smcp(), arguments)
+        self.copy(place::smcp(), arguments)
+    }
+
+    /// A copy of the program under test.
+    pub fn copy<A: AsRef<OsStr>>(&self, copy: &Path, arguments: impl IntoIterator<Item = A>) -> Smcp<'_> {
+        match self.namespaces {
+            Namespaces::AsHere => self.program(copy, arguments),
+            Namespaces::Refused => {
+                tier::program_without_namespaces(self, copy, arguments).expect("util-linux was looked for")
+            }
+        }
     }
 
     /// Any other program, as the same user in the same environment: what happens without a cage.

@@ -6,13 +6,16 @@ use serde_json::{Value, json};
 use crate::command::{Ended, Smcp};
 use crate::needs;
 use crate::place;
-use crate::world::{User, World, as_each_user};
+use crate::world::{User, World, as_each_user, at_each_tier};
 use crate::{image, processes};
+
+at_each_tier! {
+    k4_no_bus_is_needed,
+}
 
 as_each_user! {
     k4_version_2_alone_falls_back,
     k4_no_cgroup_at_all_falls_back,
-    k4_no_bus_is_needed,
     k9_one_process_without_a_cgroup,
     k9_twenty_processes_without_a_cgroup,
 }

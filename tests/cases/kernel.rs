@@ -7,23 +7,25 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::host::Host;
 use crate::image::{Image, probe_reference};
 use crate::needs;
 use crate::probe::{self, REFUSED};
-use crate::world::{User, World, as_each_user};
+use crate::world::{User, World, as_each_user, at_each_tier};
+
+at_each_tier! {
+    a_file_in_memory_is_not_executed,
+    a_descriptor_is_not_a_way_to_execute,
+    a_script_in_a_writable_place_is_not_executed,
+    what_is_not_granted_is_not_written,
+    what_is_granted_can_be_arranged,
+    a_program_of_go_starts,
+}
 
 as_each_user! {
     a_foreign_program_of_the_package_needs_a_grant,
     a_named_program_is_granted_alone,
-    a_file_in_memory_is_not_executed,
-    a_descriptor_is_not_a_way_to_execute,
-    a_script_in_a_writable_place_is_not_executed,
     the_loader_does_not_load_what_was_written,
     the_runtime_can_start_itself_again,
-    what_is_not_granted_is_not_written,
-    what_is_granted_can_be_arranged,
-    a_program_of_go_starts,
 }
 
 /// `os error N` as the probe prints it.
@@ -168,25 +170,59 @@ fn k7_the_calls_of_i386_kill() {
     }
 }
 
+/// strace answers for a kernel that lacks it.
+#[test]
+fn k2_without_landlock() {
+    let tools = [("strace", "strace"), ("unshare", "util-linux"), ("setpriv", "util-linux")];
+    let [Some(strace), Some(_), Some(_)] = tools.map(|(name, package)| needs::program(name, package)) else { return };
+    let smcp = crate::place::smcp().to_str().expect("UTF-8");
+    let inject =
+        ["--inject=landlock_create_ruleset:error=ENOSYS", "--follow-forks", "--quiet=all", "--output=/dev/null"];
+    let on = |world: &World, line: &[&str]| world.copy(&strace, inject).args([smcp]).args(line).run();
+    let run = ["run", probe_reference(), "exit", "9"];
+
+    let alone = World::new(User::Ordinary);
+    on(&alone, &run).expect(9).says(&["tier 1 of 3", "landlock"]);
+    let begun = begin(&alone);
+    assert_eq!(begun["tier"], 1, "{begun}");
+    assert!(begun["layers"]["landlock"].as_str().is_some_and(|status| status.starts_with("absent: ")), "{begun}");
+    on(&alone, &["run", "--tier", "2", probe_reference(), "exit", "9"]).expect(125).explains(&["landlock"]);
+    let doctor = on(&alone, &["doctor"]).ok();
+    doctor.check(doctor.text().contains("1 of 3"), "the tier was expected");
+
+    // Neither of them is below the lowest tier.
+    let both = World::without_namespaces();
+    let refused = on(&both, &run).expect(125);
+    refused.explains(&["landlock", "user namespaces"]);
+    refused.check(refused.stdout().is_empty(), "nothing should have started");
+    assert_eq!(both.last_end()["cause"], "cage");
+}
+
+/// The begin entry of a world's first run.
+#[track_caller]
+fn begin(world: &World) -> Value {
+    world.audit().into_iter().find(|entry| entry["event"] == "begin").expect("it was begun")
+}
+
 /// A kernel that reports its newest ABI and refuses the rights of it, and of the ones before: strace answers for it.
 #[test]
 fn k3_landlock_steps_down() {
     let Some(strace) = needs::program("strace", "strace") else { return };
     // The first call asks for the ABI; each after it tries one.
-    for (refused, lacks) in [("2", "scopes"), ("2..3", "ioctl"), ("2..4", "truncation")] {
+    for (refused, lacks) in [("2", "scopes"), ("2..3", "ioctl"), ("2..4", "TCP"), ("2..5", "truncation")] {
         let world = World::new(User::Ordinary);
         let inject = format!("--inject=landlock_create_ruleset:error=EINVAL:when={refused}");
         let trace = ["--follow-forks", "--quiet=all", "--output=/dev/null", "--trace=landlock_create_ruleset", &inject];
         let run = ["run", probe_reference(), "exit", "9"];
         world.program(&strace, trace).args([crate::place::smcp()]).args(run).run().expect(9);
-        let begin = world.audit().into_iter().find(|entry| entry["event"] == "begin").expect("it was begun");
+        let begin = begin(&world);
         let landlock = begin["layers"]["landlock"].as_str().unwrap_or_default();
         assert!(landlock.starts_with("partial: ") && landlock.contains(lacks), "{refused}: {landlock}");
     }
 }
 
-/// In a container with a `/proc` of its own smcp runs; where parts of that are covered, as most runtimes do, the kernel
-/// allows no new one, and the refusal says so.
+/// In a container with a `/proc` of its own nothing is missing; where parts of that are covered, as most runtimes do, the
+/// kernel allows no new one, and the run is of tier 1, which is said everywhere.
 #[test]
 fn k5_inside_a_container() {
     let Some(bwrap) = needs::program("bwrap", "bubblewrap") else { return };
@@ -194,25 +230,16 @@ fn k5_inside_a_container() {
     let container = ["--unshare-all", "--dev-bind", "/", "/", "--proc", "/proc"];
     let smcp = [crate::place::smcp().to_str().expect("UTF-8"), "run", probe_reference(), "exit", "9"];
     world.program(&bwrap, container).args(smcp).env("CI", "true").run().expect(9);
-    let masked = world.program(&bwrap, container).args(["--tmpfs", "/proc/acpi"]).args(smcp).run().expect(125);
-    masked.explains(&["the cage cannot be built"]);
-    assert_eq!(world.last_end()["cause"], "cage");
-    let doctor = world.program(&bwrap, container).args(["--tmpfs", "/proc/acpi", smcp[0], "doctor"]).run().expect(125);
-    doctor.explains(&["the cage cannot be built"]);
-}
-
-/// A cage has no namespaces to give to another, which the inner smcp says.
-#[test]
-fn k5_inside_another_smcp() {
-    let world = World::new(User::Ordinary);
-    let smcp = crate::place::smcp().to_str().expect("UTF-8");
-    let layout = Image::probe().build().write(&world.directory("layout"));
-    let flags = ["--mount", smcp, "--allow-read", &world.text("layout")];
-    let doctor = Host::of(&world).caged(&flags, [smcp, "doctor"]).run().expect(125);
-    doctor.explains(&["user namespaces", "Operation not permitted"]);
-    let run = Host::of(&world).caged(&flags, [smcp, "run", &layout, "exit", "0"]).run();
-    run.check(run.code() > 100, "an exit code of smcp's own was expected");
-    run.explains(&["error: "]);
+    let covered = world.program(&bwrap, container).args(["--tmpfs", "/proc/acpi"]).args(smcp).run().expect(9);
+    covered.says(&["tier 1", "/proc/acpi"]);
+    let tiers = world.audit().into_iter().filter(|entry| entry["event"] == "begin").map(|entry| entry["tier"].clone());
+    assert_eq!(tiers.collect::<Vec<_>>()[1], 1, "{}", world.audit_text());
+    let doctor = world.program(&bwrap, container).args(["--tmpfs", "/proc/acpi", smcp[0], "doctor"]).run().ok();
+    doctor.check(doctor.text().contains("1 of 3"), "the tier was expected");
+    // Where that is not enough, it says why.
+    let more = [smcp[0], "run", "--tier", "2", probe_reference(), "exit", "9"];
+    let refused = world.program(&bwrap, container).args(["--tmpfs", "/proc/acpi"]).args(more).run().expect(125);
+    refused.explains(&["tier 2", "/proc/acpi"]);
 }
 
 /// Landlock is found by asking for it: WSL2 has no `/sys/kernel/security/lsm` (K11).

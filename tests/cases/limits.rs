@@ -13,12 +13,12 @@ use crate::host::Host;
 use crate::needs;
 use crate::probe::REFUSED;
 use crate::processes::none_left;
-use crate::world::{World, as_each_user};
+use crate::world::{World, as_each_user, at_each_tier};
 
 /// From the start of smcp to its end, on a machine that has other things to do: well before the probe's own end.
 const SOON: Duration = Duration::from_secs(15);
 
-as_each_user! {
+at_each_tier! {
     k9_one_process_that_touches_too_much_is_ended,
     k8_ten_gigabytes_are_not_to_be_had,
     k9_twenty_processes_that_touch_too_much_together_are_ended,
@@ -31,11 +31,14 @@ as_each_user! {
     k8_a_busy_loop_on_eight_threads_is_ended,
     k8_time_of_children_that_nobody_waits_for_counts,
     k8_a_hundred_thousand_descriptors_are_refused,
-    k8_a_full_tmp_is_full,
     k9_node_and_python_start_under_the_defaults,
     k4_the_log_says_what_counts,
     k8_a_file_in_memory_has_a_cap,
     k8_a_file_of_the_host_has_none,
+}
+
+as_each_user! {
+    k8_a_full_tmp_is_full,
 }
 
 fn k9_one_process_that_touches_too_much_is_ended(world: &World) {
