@@ -241,6 +241,13 @@ impl Running {
         }
     }
 
+    /// Waits for its end, and leaves to others what they do with its streams.
+    pub fn wait_for_the_process_alone(mut self) {
+        if !self.ends_within(PATIENCE) {
+            self.fail("did not end in time");
+        }
+    }
+
     /// Waits for its end and the end of its streams.
     #[track_caller]
     pub fn wait(mut self) -> Ended {

@@ -32,5 +32,6 @@ mod run_stdio;
 mod servers;
 mod tier;
 mod tiers;
+mod violent_ends;
 mod warm;
 mod world;

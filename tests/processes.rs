@@ -8,12 +8,17 @@ use crate::world::World;
 
 /// The processes that have a world's mark among their arguments, in whatever namespace: ids and command lines.
 pub fn marked(world: &World) -> Vec<(u32, String)> {
+    with_word(world.mark())
+}
+
+/// The same for any word that no other process has.
+pub fn with_word(word: &str) -> Vec<(u32, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").expect("/proc is mounted").flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
         let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        if line.contains(world.mark()) {
+        if line.contains(word) {
             found.push((pid, line));
         }
     }
