@@ -173,14 +173,21 @@ impl Cgroup {
     fn make_group(&self, parent: &Path, controllers: Vec<Files>) -> io::Result<Group> {
         sweep(parent);
         let directory = parent.join(&self.name);
-        fs::create_dir(&directory)?;
-        match hold(&directory) {
-            Ok(held) => Ok(Group { directory, controllers, counts: Vec::new(), _held: held }),
-            Err(why) => {
-                let _ = fs::remove_dir(&directory);
-                Err(why)
+        // Another start may take it for a killed one's before it is held, and remove it.
+        for _ in 0..10 {
+            match fs::create_dir(&directory) {
+                Err(why) if why.kind() != io::ErrorKind::AlreadyExists => return Err(why),
+                _ => {}
             }
+            if let Ok(held) = hold(&directory)
+                && directory.exists()
+            {
+                return Ok(Group { directory, controllers, counts: Vec::new(), _held: held });
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
+        let _ = fs::remove_dir(&directory);
+        Err(io::Error::other("it cannot be held"))
     }
 
     /// Writes the limits of each controller. One that does not take its limit counts as missing.
@@ -298,20 +305,14 @@ fn kill_all(directory: &Path) {
 
 /// Removes what a killed smcp left beside: a directory that nobody holds. A process in it has nobody either.
 fn sweep(parent: &Path) {
-    // One that was just made is not held yet.
-    const YOUNG: Duration = Duration::from_secs(1);
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
-        if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
-            let made = entry.metadata().and_then(|about| about.modified());
-            if made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age < YOUNG)) {
-                continue;
-            }
-            let path = entry.path();
-            if let Ok(_held) = hold(&path) {
-                kill_all(&path);
-                remove(&path);
-            }
+        let path = entry.path();
+        if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes())
+            && let Ok(_held) = hold(&path)
+        {
+            kill_all(&path);
+            remove(&path);
         }
     }
 }
