@@ -18,6 +18,16 @@ unshare --user --keep-caps sh -c 'kill -STOP $$; echo 0 >/proc/sys/user/max_user
 until grep -q "^State:.T " /proc/$!/status; do sleep 0.01; done
 echo 0 0 4294967294 >/proc/$!/uid_map && echo 0 0 4294967294 >/proc/$!/gid_map && kill -CONT $! && wait $!"#;
 
+/// The words that run a command where user namespaces are denied; `None` where this machine cannot make such a place.
+pub fn wrapper(world: &World) -> Option<&'static [&'static str]> {
+    const USER: &[&str] =
+        &["/usr/bin/unshare", "--user", "--map-current-user", "--keep-caps", "sh", "-c", WITHOUT, "sh"];
+    const ROOT: &[&str] = &["/bin/sh", "-c", WITHOUT_FOR_ROOT, "sh"];
+    let tools = [needs::program("unshare", "util-linux"), needs::program("setpriv", "util-linux")];
+    let how = if world.user() == User::Root { ROOT } else { USER };
+    (!tools.contains(&None)).then_some(how)
+}
+
 /// `smcp ARGUMENTS` where user namespaces are denied; `None` where this machine cannot make such a place.
 pub fn without_namespaces<'w, A: AsRef<OsStr>>(
     world: &'w World,
@@ -32,15 +42,6 @@ pub fn program_without_namespaces<'w, A: AsRef<OsStr>>(
     program: &Path,
     arguments: impl IntoIterator<Item = A>,
 ) -> Option<Smcp<'w>> {
-    let tools = [needs::program("unshare", "util-linux"), needs::program("setpriv", "util-linux")];
-    if tools.contains(&None) {
-        return None;
-    }
-    let how = match world.user() {
-        User::Ordinary => world
-            .program("/usr/bin/unshare", ["--user", "--map-current-user", "--keep-caps"])
-            .args(["sh", "-c", WITHOUT]),
-        User::Root => world.program("/bin/sh", ["-c", WITHOUT_FOR_ROOT]),
-    };
-    Some(how.args(["sh"]).args([program]).args(arguments))
+    let how = wrapper(world)?;
+    Some(world.program(how[0], &how[1..]).args([program]).args(arguments))
 }

@@ -23,8 +23,8 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("through-a-hard-link", "read-by-hard-link {project}/made {private}/secret").with(Writing),
     Attempt::new("through-a-directory-descriptor", "read-at {project} ../private/secret").with(Writing),
     Attempt::new("through-the-working-directory", "read-from {project} ../private/secret").with(Writing),
-    Attempt::new("through-its-own-root", "read /proc/self/root{private}/secret"),
-    Attempt::new("through-its-own-working-directory", "read-from {project} /proc/self/cwd/../private/secret")
+    Attempt::new("through-its-own-root", "read /proc/@self/root{private}/secret"),
+    Attempt::new("through-its-own-working-directory", "read-from {project} /proc/@self/cwd/../../../{private}/secret")
         .with(Writing),
     Attempt::new("through-a-thread", "read /proc/thread-self/root{private}/secret"),
     Attempt::new("through-the-keepers-root", "read /proc/{keeper}/root{private}/secret"),
@@ -84,7 +84,7 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("truncating-the-audit-log", "truncate {log}/audit.log"),
     Attempt::new("moving-the-audit-log", "move {log}/audit.log {log}/made"),
     Attempt::new("the-audit-log-beside-a-grant", "append {project}/../log/audit.log ").with(Writing),
-    Attempt::new("the-audit-log-through-its-root", "append /proc/self/root{log}/audit.log "),
+    Attempt::new("the-audit-log-through-its-root", "append /proc/@self/root{log}/audit.log "),
     Attempt::new("the-audit-log-through-the-keepers-root", "append /proc/{keeper}/root{log}/audit.log "),
     Attempt::new("linking-the-audit-log-into-a-grant", "read-by-hard-link {project}/made {log}/audit.log")
         .with(Writing),

@@ -5,13 +5,17 @@ use super::Grants::{Reading, Writing};
 
 const GRANTED_SOCKET: &str = "who grants a directory grants the sockets in it, also for reading alone";
 
+const TABLES: &str = "its own directory of /proc shows its network namespace, which is the host's";
+
 pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("a-loopback-listener", "connect {tcp}"),
     Attempt::new("a-listener-on-all-addresses", "connect {tcp-any}"),
     Attempt::new("an-ipv6-listener", "connect {tcp6}").where_there_is(),
     Attempt::new("a-datagram-listener", "ask-datagram {udp}"),
-    Attempt::new("the-hosts-table-of-sockets", "holds /proc/net/tcp {tcp-hex}"),
-    Attempt::new("the-hosts-table-of-unix-sockets", "holds /proc/net/unix {abstract}"),
+    Attempt::new("the-hosts-table-of-sockets", "holds /proc/@self/net/tcp {tcp-hex}").weaker_at_tier_1(TABLES),
+    Attempt::new("the-hosts-table-of-unix-sockets", "holds /proc/@self/net/unix {abstract}").weaker_at_tier_1(TABLES),
+    Attempt::new("a-name-for-an-abstract-socket", "bind-abstract {abstract}-other")
+        .but_works_in_namespaces("names are of its own network namespace"),
     Attempt::new("an-abstract-socket", "connect-abstract {abstract}"),
     Attempt::new("an-abstract-datagram-socket", "connect-abstract-datagram {abstract-datagram}"),
     Attempt::new("a-private-socket", "connect-unix {private}/socket"),

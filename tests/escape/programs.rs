@@ -42,5 +42,5 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("using-up-the-callers-signals", "queue-signals 5000"),
     // Loosening.
     Attempt::new("another-filter", "loosen-seccomp"),
-    Attempt::new("another-domain", "loosen-landlock /proc/self/comm"),
+    Attempt::new("another-domain", "loosen-landlock /proc/@self/comm"),
 ];

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use crate::command::Smcp;
+use crate::tier::wrapper;
 use crate::world::{User, World};
 use crate::{image, needs, place};
 
@@ -34,39 +35,17 @@ impl fmt::Display for Tier {
 /// What runs its arguments in a mount namespace without cgroups.
 const NO_CGROUP: [&str; 5] = ["/usr/bin/unshare", "--mount", "sh", "-c", r#"umount -R /sys/fs/cgroup; exec "$0" "$@""#];
 
-/// What runs its arguments as the same user in a user namespace where no other can be made.
-const NO_NAMESPACES: [&str; 7] = [
-    "/usr/bin/unshare",
-    "--user",
-    "--map-current-user",
-    "--keep-caps",
-    "sh",
-    "-c",
-    r#"echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --inh-caps=-all --ambient-caps=-all --bounding-set=-all "$0" "$@""#,
-];
-
-/// The same for root, who keeps root's capabilities, and has every uid there is.
-const NO_NAMESPACES_FOR_ROOT: [&str; 3] = [
-    "/bin/sh",
-    "-c",
-    r#"exec 3<&0
-unshare --user --keep-caps sh -c 'kill -STOP $$; echo 0 >/proc/sys/user/max_user_namespaces && exec "$0" "$@"' "$0" "$@" <&3 &
-until grep -q "^State:.T " /proc/$!/status; do sleep 0.01; done
-echo 0 0 4294967294 >/proc/$!/uid_map && echo 0 0 4294967294 >/proc/$!/gid_map && kill -CONT $! && wait $!"#,
-];
-
 impl Tier {
     /// The tiers that can be had here, for the world's user.
     pub fn offered(world: &World) -> Vec<Tier> {
-        let tools = [needs::program("unshare", "util-linux"), needs::program("setpriv", "util-linux")];
         let root = world.user() == User::Root;
         let cgroups = || Path::new("/sys/fs/cgroup").read_dir().is_ok_and(|mut entries| entries.next().is_some());
         let mut tiers = vec![Tier::Best];
         tiers.extend(root.then_some(Tier::AsRoot));
-        if !tools.contains(&None) {
-            tiers.extend((root && cgroups()).then_some(Tier::WithoutCgroup));
-            tiers.extend((!root).then_some(Tier::WithoutNamespaces));
+        if root && cgroups() && needs::program("unshare", "util-linux").is_some() {
+            tiers.push(Tier::WithoutCgroup);
         }
+        tiers.extend(wrapper(world).map(|_| Tier::WithoutNamespaces));
         tiers
     }
 
@@ -81,8 +60,7 @@ impl Tier {
         let wrapper: &[&str] = match self {
             Tier::Best | Tier::AsRoot => &[],
             Tier::WithoutCgroup => &NO_CGROUP,
-            Tier::WithoutNamespaces if world.user() == User::Root => &NO_NAMESPACES_FOR_ROOT,
-            Tier::WithoutNamespaces => &NO_NAMESPACES,
+            Tier::WithoutNamespaces => wrapper(world).expect("it was offered"),
         };
         let user: &[&str] = if self == Tier::AsRoot { &["--user", "root"] } else { &[] };
         let smcp = place::smcp().to_str().expect("the shared place is UTF-8");

@@ -73,6 +73,8 @@ pub fn attempt(verb: &str, rest: &[&str]) -> Option<io::Result<String>> {
             let mut text = String::new();
             File::from(file).read_to_string(&mut text).map(|_| super::quote(&text))
         }),
+        // A socket of a pair, which can be had where no other Unix socket can.
+        "bind-abstract" => done(sys::bind_abstract(rest[0])),
         "connect-abstract-datagram" => done(UnixDatagram::unbound().and_then(|socket| {
             socket.connect_addr(&SocketAddr::from_abstract_name(rest[0])?)
         })),
@@ -105,13 +107,14 @@ pub fn attempt(verb: &str, rest: &[&str]) -> Option<io::Result<String>> {
 /// each, in their order: `{"works": ANSWER}`, `{"errno": N, "refused": TEXT}` (`errno` 0: not the kernel's),
 /// `{"code": N}` where it became another program, `{"signal": N}`.
 ///
-/// `@parent` in a word is the process id of this program's parent.
+/// In a word, `@parent` is the process id of this program's parent and `@self` its own: an attempt has another one, and what is
+/// its own in `/proc` may be less than the program's.
 fn each() -> io::Result<String> {
     let mut script = String::new();
     io::stdin().read_to_string(&mut script)?;
-    let parent = parent_id().to_string();
+    let (parent, own) = (parent_id().to_string(), std::process::id().to_string());
     for line in script.lines() {
-        let line = line.replace("@parent", &parent);
+        let line = line.replace("@parent", &parent).replace("@self", &own);
         let words: Vec<&str> = line.split('\t').collect();
         let answer = sys::in_child(|| match super::attempt(words[0], &words[1..]) {
             Ok(answer) => format!("{{\"works\": {answer}}}"),
@@ -427,6 +430,7 @@ mod sys {
 
     const RT_SIGPROCMASK: c_long = number(14, 135);
 
+    const AF_UNIX: u8 = 1;
     const AF_INET: c_int = 2;
     const SOCK_STREAM: c_int = 1;
     const SOCK_DGRAM: c_int = 2;
@@ -442,6 +446,7 @@ mod sys {
         fn mmap(at: *mut c_void, length: usize, access: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void;
         fn mlock(at: *const c_void, length: usize) -> c_int;
         fn prctl(option: c_int, ...) -> c_int;
+        fn bind(fd: c_int, address: *const c_void, length: u32) -> c_int;
         fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
         fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: u32) -> c_int;
         fn sigqueue(pid: c_int, signal: c_int, value: *mut c_void) -> c_int;
@@ -635,6 +640,14 @@ mod sys {
         let fd = check(unsafe { socket(family, kind, 0) }.into())?;
         // SAFETY: the kernel just made it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
+    }
+
+    pub fn bind_abstract(name: &str) -> io::Result<()> {
+        let (one, _other) = UnixStream::pair()?;
+        // The C struct sockaddr_un: a family, then a path that begins with NUL.
+        let address = [&[AF_UNIX, 0, 0][..], name.as_bytes()].concat();
+        // SAFETY: pointer and length of a live address.
+        check(unsafe { bind(one.as_raw_fd(), address.as_ptr().cast(), address.len() as u32) }.into()).map(drop)
     }
 
     /// The C struct msghdr.

@@ -11,7 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use landlock::{ABI, AccessFs};
+use landlock::{ABI, AccessFs, BitFlags};
 use rustix::fs::{FlockOperation, Mode, OFlags, ResolveFlags, flock};
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
@@ -21,7 +21,7 @@ use super::landlock::{Right, readable, writable};
 use super::programs::{self, Kind};
 use super::wire::Refusal;
 use crate::identity::{Identity, Mapping};
-use crate::plan::{Plan, Programs, Provider, Variable, What};
+use crate::plan::{Exec, Plan, Programs, Provider, Variable, What};
 use bundle::{Access, Secret};
 
 /// What stands in for the mounts of a plan.
@@ -35,6 +35,10 @@ pub struct Bare {
     write: Vec<PathBuf>,
     /// Files, or directories of them, that can be executed.
     execute: Vec<PathBuf>,
+    /// What is granted.
+    granted: Vec<(PathBuf, Access)>,
+    /// Whether what lies in it can be executed.
+    programs: Exec,
     /// RLIMIT_NPROC: there it counts all processes and threads of the uid, also the caller's others.
     pub nproc: u64,
     /// A file that is the server's own and not granted, to try Landlock with.
@@ -89,9 +93,14 @@ impl Bare {
         let system = SYSTEM.iter().chain(&MACHINE).map(PathBuf::from).chain(settings);
         let read = self.read.iter().cloned().chain(system).chain([own]).map(|path| Right::new(path, readable()));
         let write = self.write.iter().map(|path| Right::new(path, readable() | writable()));
+        let program = if self.programs == Exec::Allowed { AccessFs::Execute.into() } else { BitFlags::empty() };
+        let granted = self.granted.iter().map(|(path, access)| match access {
+            Access::Ro => Right::granted(path, readable() | program),
+            Access::Rw => Right::granted(path, readable() | writable() | program),
+        });
         let devices = DEVICES.iter().map(|path| Right::new(*path, AccessFs::ReadFile | AccessFs::WriteFile));
         let execute = self.execute.iter().map(|path| Right::new(path, AccessFs::Execute));
-        read.chain(write).chain(devices).chain(execute).collect()
+        read.chain(write).chain(granted).chain(devices).chain(execute).collect()
     }
 
     /// What the keeper holds open, so that the kernel does not forget what Landlock's rules are about: a file of `/proc` is
@@ -220,6 +229,8 @@ pub fn relocate(plan: &Plan, place: &Place, why: &str) -> Result<(Plan, Bare), R
         read: vec![plan.tree.clone()],
         write: vec![place.home(), place.temporary()],
         execute: Vec::new(),
+        granted: Vec::new(),
+        programs: if plan.programs == Programs::Any { Exec::Allowed } else { Exec::Denied },
         nproc: guard::tasks_of(plan.identity.uid) + plan.rlimits.nproc,
         canary: place.canary(),
     };
@@ -229,7 +240,7 @@ pub fn relocate(plan: &Plan, place: &Place, why: &str) -> Result<(Plan, Bare), R
     for mount in &plan.mounts {
         match &mount.what {
             What::Granted { source, from: Provider::State, .. } => {
-                bare.write.push(source.clone());
+                bare.granted.push((source.clone(), Access::Rw));
                 moved.retain(|(target, _)| *target != mount.target);
                 moved.push((mount.target.clone(), source.clone()));
             }
@@ -238,10 +249,7 @@ pub fn relocate(plan: &Plan, place: &Place, why: &str) -> Result<(Plan, Bare), R
             }
             What::Granted { source, access, .. } => {
                 granted.push(source.clone());
-                match access {
-                    Access::Ro => bare.read.push(source.clone()),
-                    Access::Rw => bare.write.push(source.clone()),
-                }
+                bare.granted.push((source.clone(), *access));
             }
             What::Denied { grant, path } => {
                 let what = format!("hiding {}", grant.join(path).display());

@@ -14,7 +14,7 @@ use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
@@ -89,27 +89,36 @@ fn create(abi: ABI, network: bool) -> Result<RulesetCreated, String> {
 pub struct Right {
     path: PathBuf,
     access: BitFlags<AccessFs>,
+    /// How the path is followed.
+    resolve: ResolveFlags,
 }
 
 impl Right {
     /// To use what `access` names.
     pub fn new(path: impl Into<PathBuf>, access: impl Into<BitFlags<AccessFs>>) -> Right {
-        Right { path: path.into(), access: access.into() }
+        Right { path: path.into(), access: access.into(), resolve: ResolveFlags::empty() }
+    }
+
+    /// The same on a path of the plan's grants. Those are canonical: a link in one now was put there since, by a server that
+    /// may write beside it, and gives no right.
+    pub fn granted(path: impl Into<PathBuf>, access: impl Into<BitFlags<AccessFs>>) -> Right {
+        Right { resolve: ResolveFlags::NO_SYMLINKS, ..Right::new(path, access) }
     }
 
     /// A path that is not there needs no right: a program that was named and that the package lacks.
     fn add_to(self, rules: RulesetCreated, abi: ABI) -> Result<RulesetCreated, RulesetError> {
-        let Ok((file, directory)) = open(&self.path) else { return Ok(rules) };
+        let Ok((file, directory)) = self.open() else { return Ok(rules) };
         let kind = if directory { AccessFs::from_all(abi) } else { AccessFs::from_file(abi) };
         let access = self.access & AccessFs::from_all(abi) & kind;
         if access.is_empty() { Ok(rules) } else { rules.add_rule(PathBeneath::new(file, access)) }
     }
-}
 
-fn open(path: &Path) -> io::Result<(OwnedFd, bool)> {
-    let file = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    let directory = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) == FileType::Directory;
-    Ok((file, directory))
+    fn open(&self) -> io::Result<(OwnedFd, bool)> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let file = rustix::fs::openat2(rustix::fs::CWD, &self.path, flags, Mode::empty(), self.resolve)?;
+        let directory = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) == FileType::Directory;
+        Ok((file, directory))
+    }
 }
 
 fn rights(order: &Order, entry: Option<&Path>) -> Vec<Right> {
@@ -279,6 +288,20 @@ mod tests {
             let signal = file.map_err(|_| Errno::PERM);
             Canaries { read: file, write: file, execute: file, signal, port: Some(file) }
         }
+    }
+
+    /// A grant is what the path was when it was judged, and not where a link leads that was put there since.
+    #[test]
+    fn a_link_in_the_place_of_a_grant_gives_no_right() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().canonicalize().unwrap();
+        std::fs::create_dir_all(base.join("private/below")).unwrap();
+        std::os::unix::fs::symlink(base.join("private"), base.join("grant")).unwrap();
+        for path in ["grant", "grant/below"] {
+            assert!(Right::granted(base.join(path), readable()).open().is_err(), "{path}");
+            assert!(Right::new(base.join(path), readable()).open().is_ok(), "{path}");
+        }
+        assert!(Right::granted(base.join("private"), readable()).open().is_ok());
     }
 
     #[test]

@@ -108,6 +108,8 @@ const SOCK_TYPE: u32 = 0xF;
 const SOCK_STREAM: u32 = 1;
 const SOCK_SEQPACKET: u32 = 5;
 const MSG_FASTOPEN: u32 = 0x2000_0000;
+const F_SETOWN: u32 = 8;
+const F_SETOWN_EX: u32 = 15;
 const PRIO_USER: u32 = 2;
 const IOPRIO_WHO_USER: u32 = 3;
 const NETLINK_ROUTE: u32 = 0;
@@ -242,8 +244,9 @@ pub const CONDITIONS: &[Condition] = &[
         all: &[Test { argument: 1, mask: SOCK_TYPE, among: false, values: &[SOCK_STREAM, SOCK_SEQPACKET] }],
     },
     Condition {
-        why: "listening without binding takes a port that no rule was asked about",
-        calls: &["listen"],
+        why: "listening without binding takes a port that no rule was asked about; a socket of a pair takes an abstract name of \
+              the host's, which no rule is asked about either",
+        calls: &["bind", "listen"],
         unless: Unless::Namespaces,
         all: &[],
     },
@@ -326,6 +329,13 @@ pub const CONDITIONS: &[Condition] = &[
         calls: &["kill"],
         unless: Unless::NamespacesOrScope,
         all: &[is_not(0, &[0])],
+    },
+    Condition {
+        why: "without a scope the owner of a descriptor can be any process of the caller's, to whom the kernel sends a signal of \
+              the server's choice",
+        calls: &["fcntl"],
+        unless: Unless::NamespacesOrScope,
+        all: &[is(1, &[F_SETOWN, F_SETOWN_EX])],
     },
     Condition {
         why: "without a scope the caller's other processes can be signalled",
