@@ -33,6 +33,13 @@ pub fn path() -> &'static Path {
     })
 }
 
+/// Puts the probe at another path. A process of its own writes it: a descriptor of this one would go to a child that another
+/// thread forks, and as long as that has it, nobody can execute the file (ETXTBSY).
+pub fn copy_to(path: &Path) {
+    let done = Command::new("cp").arg(self::path()).arg(path).status().expect("every system has cp");
+    assert!(done.success(), "{}: {done}", path.display());
+}
+
 /// The noise that the probe's `pour` and `duplex` write.
 pub fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;

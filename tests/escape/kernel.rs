@@ -3,6 +3,8 @@
 use super::Attempt;
 use super::Grants::Writing;
 
+const OWN: &str = "its own files of /proc, within what the kernel lets every process do to itself";
+
 pub const ATTEMPTS: &[Attempt] = &[
     // Namespaces.
     Attempt::new("a-user-namespace", "sys unshare 0x10000000"),
@@ -133,8 +135,12 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("the-firmware-of-the-host", "list /sys/firmware").where_there_is(),
     Attempt::new("the-cgroups-of-the-host", "list /sys/fs/cgroup").where_there_is(),
     Attempt::root("joining-the-hosts-cgroup", "open-to-write /sys/fs/cgroup/unified/cgroup.procs").where_there_is(),
-    Attempt::root("another-id-map", "open-to-write /proc/@self/uid_map"),
-    Attempt::new("another-coredump-filter", "open-to-write /proc/@self/coredump_filter").where_there_is(),
-    Attempt::new("its-own-fate", "open-to-write /proc/@self/oom_score_adj"),
-    Attempt::new("slack-of-its-timers", "open-to-write /proc/@self/timerslack_ns").where_there_is(),
+    Attempt::root("another-id-map", "open-to-write /proc/@self/uid_map").weaker_without_landlock(OWN),
+    Attempt::new("another-coredump-filter", "open-to-write /proc/@self/coredump_filter")
+        .weaker_without_landlock(OWN)
+        .where_there_is(),
+    Attempt::new("its-own-fate", "open-to-write /proc/@self/oom_score_adj").weaker_without_landlock(OWN),
+    Attempt::new("slack-of-its-timers", "open-to-write /proc/@self/timerslack_ns")
+        .weaker_without_landlock(OWN)
+        .where_there_is(),
 ];

@@ -80,6 +80,8 @@ pub struct Attempt {
     as_root: Expected,
     /// At tier 1: no namespaces.
     tier_1: Expected,
+    /// At tier 1 as it is on a kernel without Landlock: namespaces.
+    no_landlock: Expected,
 }
 
 /// For whom it works outside.
@@ -136,6 +138,7 @@ impl Attempt {
             caged: Expected::Refused,
             as_root: Expected::Refused,
             tier_1: Expected::Refused,
+            no_landlock: Expected::Refused,
         }
     }
 
@@ -158,7 +161,13 @@ impl Attempt {
 
     /// Works at tiers 3 and 2, and is refused at tier 1.
     const fn but_works_in_namespaces(self, why: &'static str) -> Attempt {
-        Attempt { caged: Expected::Works(why), as_root: Expected::Works(why), ..self }
+        let works = Expected::Works(why);
+        Attempt { caged: works, as_root: works, no_landlock: works, ..self }
+    }
+
+    /// Is Landlock's alone to refuse.
+    const fn weaker_without_landlock(self, why: &'static str) -> Attempt {
+        Attempt { no_landlock: Expected::Works(why), ..self }
     }
 
     /// Is refused at tiers 3 and 2, but where the server is root.
@@ -176,6 +185,7 @@ impl Attempt {
             Tier::Best | Tier::WithoutCgroup => self.caged,
             Tier::AsRoot => self.as_root,
             Tier::WithoutNamespaces => self.tier_1,
+            Tier::WithoutLandlock => self.no_landlock,
         }
     }
 }

@@ -4,6 +4,8 @@ use super::Attempt;
 
 const IDS: &str = "ids of processes are the host's, and to hold one gives nothing: signals are kept within";
 
+const SIGNALS: &str = "PID 1 has the same uid; it passes signals on to the server, and the kernel drops SIGKILL for it";
+
 pub const ATTEMPTS: &[Attempt] = &[
     // Seeing.
     Attempt::new("seeing-a-process", "see {mark}"),
@@ -56,9 +58,10 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("the-keepers-root", "list /proc/{keeper}/root/"),
     Attempt::new("the-keepers-stack", "read /proc/{keeper}/syscall"),
     Attempt::new("tracing-the-keeper", "ptrace {keeper}"),
-    Attempt::new("signalling-the-keeper", "signal {keeper} 0"),
-    Attempt::new("signalling-the-keeper-by-descriptor", "sys pidfd_send_signal pidfd:{keeper} 0 0 0"),
-    Attempt::new("signalling-the-keepers-thread", "sys tgkill {keeper} {keeper} 0"),
+    Attempt::new("signalling-the-keeper", "signal {keeper} 0").weaker_without_landlock(SIGNALS),
+    Attempt::new("signalling-the-keeper-by-descriptor", "sys pidfd_send_signal pidfd:{keeper} 0 0 0")
+        .weaker_without_landlock(SIGNALS),
+    Attempt::new("signalling-the-keepers-thread", "sys tgkill {keeper} {keeper} 0").weaker_without_landlock(SIGNALS),
     Attempt::new("taking-the-keepers-descriptor", "sys pidfd_getfd pidfd:{keeper} 0 0"),
     Attempt::new("reading-the-keepers-memory", "sys process_vm_readv {keeper} vector 1 vector 1 0").passes(),
     Attempt::new("raising-the-keepers-limits", "sys prlimit64 {keeper} 7 0 zero"),

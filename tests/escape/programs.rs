@@ -5,16 +5,22 @@ use super::Grants::{Programs, Reading, Writing};
 
 const IS_ROOT: &str = "it has these ids already, and no capability with them";
 
+const READ_ONLY: &str = "a read-only grant is not noexec: there may be the programs that are granted";
+
 pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("a-program-of-the-host", "exec /bin/true"),
     Attempt::new("a-program-in-a-grant", "exec {project}/tool exit 0").with(Writing),
-    Attempt::new("a-program-in-a-grant-for-reading", "exec {project}/tool exit 0").with(Reading),
+    Attempt::new("a-program-in-a-grant-for-reading", "exec {project}/tool exit 0")
+        .weaker_without_landlock(READ_ONLY)
+        .with(Reading),
     Attempt::new("a-program-outside-the-grants", "exec {private}/tool exit 0").with(Programs),
     Attempt::new("a-program-through-a-link", "exec {project}/escape/tool exit 0").with(Programs),
     Attempt::new("a-program-through-its-root", "exec /proc/self/root{project}/tool exit 0").with(Writing),
     Attempt::new("a-program-by-descriptor", "exec-descriptor {project}/tool exit 0").with(Writing),
     Attempt::new("a-program-by-execveat", "exec-at {project}/tool exit 0").with(Writing),
-    Attempt::new("a-program-by-execveat-for-reading", "exec-at {project}/tool exit 0").with(Reading),
+    Attempt::new("a-program-by-execveat-for-reading", "exec-at {project}/tool exit 0")
+        .weaker_without_landlock(READ_ONLY)
+        .with(Reading),
     Attempt::new("a-program-in-memory", "exec-memory 0 exit 0"),
     Attempt::new("a-program-in-executable-memory", "exec-memory 16 exit 0").where_there_is(),
     Attempt::new("a-program-that-it-wrote", "exec-copy {project}/made remove {project}/made").with(Writing),

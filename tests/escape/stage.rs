@@ -181,7 +181,7 @@ fn files(world: &World) {
             world.file(&format!("{directory}/{name}"), "text");
         }
         let tool = world.path(format!("{directory}/tool"));
-        fs::copy(probe::path(), &tool).expect("the probe was compiled");
+        probe::copy_to(&tool);
         world.give(&tool);
     }
     world.directory("project/directory");

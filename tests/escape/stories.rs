@@ -67,7 +67,7 @@ fn becoming_root_by_a_set_user_id_program(world: &World) {
         return;
     }
     let program = world.path("project/suid");
-    fs::copy(probe::path(), &program).unwrap();
+    probe::copy_to(&program);
     std::os::unix::fs::chown(&program, Some(0), Some(0)).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
     let program = program.to_str().unwrap();
@@ -85,7 +85,8 @@ fn becoming_root_by_a_set_user_id_program(world: &World) {
 fn killing_the_first_process(world: &World) {
     for tier in Tier::offered(world) {
         let ended = tier.caged(world, &[], &["each"]).stdin("signal\t@parent\t9\n").run().ok();
-        ended.check(ended.text().contains("refused"), "a refusal was expected");
+        // Without Landlock it can be sent, and the kernel drops it: the run went on.
+        ended.check(ended.text().contains("refused") || tier == Tier::WithoutLandlock, "a refusal was expected");
     }
 }
 

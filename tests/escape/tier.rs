@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::command::Smcp;
 use crate::tier::wrapper;
 use crate::world::{User, World};
-use crate::{image, needs, place};
+use crate::{image, needs, place, probe};
 
 /// A way to run smcp, by which it finds the layers of one tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub enum Tier {
     WithoutCgroup,
     /// Tier 1: where no user namespace may be made.
     WithoutNamespaces,
+    /// Tier 1: where the kernel has no Landlock; namespaces can be had.
+    WithoutLandlock,
 }
 
 impl fmt::Display for Tier {
@@ -28,6 +30,7 @@ impl fmt::Display for Tier {
             Tier::AsRoot => "tier 3 or 2 as root itself",
             Tier::WithoutCgroup => "tier 2",
             Tier::WithoutNamespaces => "tier 1",
+            Tier::WithoutLandlock => "tier 1 with namespaces",
         })
     }
 }
@@ -45,6 +48,7 @@ impl Tier {
         if root && cgroups() && needs::program("unshare", "util-linux").is_some() {
             tiers.push(Tier::WithoutCgroup);
         }
+        tiers.push(Tier::WithoutLandlock);
         tiers.extend(wrapper(world).map(|_| Tier::WithoutNamespaces));
         tiers
     }
@@ -57,9 +61,11 @@ impl Tier {
 
     /// The same as words, for what starts it another way.
     pub fn words(self, world: &World, flags: &[&str], verb: &[&str]) -> Vec<String> {
+        let probe = probe::path().to_str().expect("the shared place is UTF-8");
         let wrapper: &[&str] = match self {
             Tier::Best | Tier::AsRoot => &[],
             Tier::WithoutCgroup => &NO_CGROUP,
+            Tier::WithoutLandlock => &[probe, "without-landlock"],
             Tier::WithoutNamespaces => wrapper(world).expect("it was offered"),
         };
         let user: &[&str] = if self == Tier::AsRoot { &["--user", "root"] } else { &[] };
@@ -80,6 +86,7 @@ impl Tier {
             Tier::Best | Tier::AsRoot => begin["tier"].as_u64() >= Some(2),
             Tier::WithoutCgroup => begin["tier"] == 2,
             Tier::WithoutNamespaces => begin["tier"] == 1,
+            Tier::WithoutLandlock => begin["tier"] == 1 && begin["layers"]["user-namespace"] == "full",
         };
         assert!(holds, "not at {self}: {begin}");
     }

@@ -10,7 +10,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
-use std::os::unix::process::parent_id;
+use std::os::unix::process::{CommandExt, parent_id};
+use std::process::Command;
 use std::time::Duration;
 
 /// One attempt, `None` where the verb is another's.
@@ -94,6 +95,8 @@ pub fn attempt(verb: &str, rest: &[&str]) -> Option<io::Result<String>> {
         "see-physical-addresses" => physical_address(),
         "see-kernel-addresses" => kernel_address(),
         "lock-memory" => done(lock_memory(rest[0].parse().expect("a number of MiB"))),
+        // Becomes a program on a kernel without Landlock, as far as that program can tell.
+        "without-landlock" => sys::refuse_landlock().and_then(|()| Err(Command::new(rest[0]).args(&rest[1..]).exec())),
         "exec-copy" => undone(super::attempt("copy-and-exec", rest), rest[0]),
         "make-ipc" => done(make_ipc(rest[0])),
         "exec-at" => Err(exec_at(rest[0], &rest[1..])),
@@ -688,17 +691,46 @@ mod sys {
         Ok(unsafe { OwnedFd::from_raw_fd(control[2] as c_int) })
     }
 
-    /// A filter of this process's own that allows every call, seccomp(2).
+    /// SECCOMP_RET_ALLOW.
+    const ALLOW: u32 = 0x7FFF_0000;
+
+    /// A filter of this process's own that allows every call.
     pub fn allow_every_call() -> io::Result<()> {
+        install(&[instruction(RETURN, 0, 0, ALLOW)])
+    }
+
+    /// A filter that answers for Landlock as a kernel does that has it switched off: EOPNOTSUPP.
+    pub fn refuse_landlock() -> io::Result<()> {
+        const LOAD: u16 = 0x20;
+        const JUMP_IF_AT_LEAST: u16 = 0x35;
+        const JUMP_IF_ABOVE: u16 = 0x25;
+        const FAIL: u32 = 0x0005_0000;
+        const EOPNOTSUPP: u32 = 95;
+        install(&[
+            instruction(LOAD, 0, 0, 0),
+            instruction(JUMP_IF_AT_LEAST, 0, 2, LANDLOCK_CREATE_RULESET as u32),
+            instruction(JUMP_IF_ABOVE, 1, 0, LANDLOCK_RESTRICT_SELF as u32),
+            instruction(RETURN, 0, 0, FAIL | EOPNOTSUPP),
+            instruction(RETURN, 0, 0, ALLOW),
+        ])
+    }
+
+    const RETURN: u16 = 0x06;
+
+    /// The C struct sock_filter.
+    fn instruction(code: u16, if_true: u8, if_false: u8, k: u32) -> u64 {
+        u64::from(code) | u64::from(if_true) << 16 | u64::from(if_false) << 24 | u64::from(k) << 32
+    }
+
+    /// seccomp(2) by prctl.
+    fn install(program: &[u64]) -> io::Result<()> {
         const PR_SET_NO_NEW_PRIVS: c_int = 38;
         const PR_SET_SECCOMP: c_int = 22;
         const FILTER: u64 = 2;
-        // One instruction: BPF_RET | BPF_K, SECCOMP_RET_ALLOW.
-        let program = [0x7FFF_0000_0000_0006_u64];
-        let filter = [1_u64, program.as_ptr().addr() as u64];
+        let filter = [program.len() as u64, program.as_ptr().addr() as u64];
         // SAFETY: no pointers.
         check(unsafe { prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into())?;
-        // SAFETY: a sock_fprog of one instruction.
+        // SAFETY: a sock_fprog of that many instructions.
         check(unsafe { prctl(PR_SET_SECCOMP, FILTER, filter.as_ptr()) }.into()).map(drop)
     }
 
