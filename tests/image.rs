@@ -113,12 +113,6 @@ impl Image {
 
 fn layer(links: &[(String, String)], files: &[(String, u32, Vec<u8>)]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
-    for (path, leads_to) in links {
-        let mut header = tar::Header::new_ustar();
-        header.set_entry_type(tar::EntryType::Symlink);
-        header.set_size(0);
-        tar.append_link(&mut header, path, leads_to).expect("memory can be written");
-    }
     let mut made = Vec::new();
     let mut append = |path: &str, kind, mode, bytes: &[u8]| {
         let mut header = tar::Header::new_ustar();

@@ -26,15 +26,17 @@ impl<'w> Before<'w> {
     }
 
     /// Fails unless every process and mount is gone within `patience`, and the world's directories hold what they did, the
-    /// granted one included. A smcp that was killed may have left its cgroup, the head of the audit chain half written, and
-    /// without namespaces the server's private directories, which lie in the store.
+    /// granted one included. A smcp that was killed may have left its cgroup, the head of the audit chain half written, the file
+    /// by which the next start knows of the run, and without namespaces the server's private directories, which lie in the store.
     #[track_caller]
     pub fn nothing_is_left(&self, patience: Duration) {
         let left = || [processes(self.world), mounts(self.world)].concat();
         let gone = within(patience, || left().is_empty().then_some(()));
         assert!(gone.is_some(), "left after {patience:?}: {:#?}\n{}", left(), self.world.audit_text());
-        let by_killed =
-            |path: &PathBuf| path.extension().is_some_and(|kind| kind == "new") || path.starts_with("private");
+        let of_runs = self.world.path("state/smcp/runs");
+        let by_killed = |path: &PathBuf| {
+            path.extension().is_some_and(|kind| kind == "new") || path.starts_with("private") || path.starts_with(&of_runs)
+        };
         self.no_file_is_left(|path| !by_killed(path));
     }
 
@@ -61,7 +63,7 @@ impl<'w> Before<'w> {
         store.retain(|path, what| self.store.get(path) != Some(what) && counts(path));
         assert!(store.is_empty(), "made or changed in the store: {store:#?}");
         let gone: Vec<_> =
-            self.store.keys().filter(|path| !fs::symlink_metadata(self.world.store().join(path)).is_ok()).collect();
+            self.store.keys().filter(|path| fs::symlink_metadata(self.world.store().join(path)).is_err()).collect();
         assert!(gone.is_empty(), "removed from the store: {gone:#?}");
     }
 }
