@@ -59,7 +59,7 @@ impl Image {
         self
     }
 
-    /// A symbolic link, before all files.
+    /// A symbolic link, after all files.
     pub fn link(mut self, path: &str, leads_to: &str) -> Image {
         self.links.push((path.into(), leads_to.into()));
         self

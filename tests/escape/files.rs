@@ -1,7 +1,7 @@
 //! Files that were not granted, by every way to a file; and more than was granted.
 
 use super::Attempt;
-use super::Grants::{Reading, Writing};
+use super::Grants::{Denying, Reading, Writing};
 
 const NO_HOOK: &str = "Landlock decides on opening and changing directories, not on asking for what stands in an inode";
 
@@ -78,6 +78,25 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::root("an-immutable-file-in-a-grant", "make-immutable {project}/file").with(Writing).where_there_is(),
     Attempt::root("a-device-in-a-grant", "make-device {project}/made").with(Writing),
     Attempt::root("a-device-in-tmp", "make-device /tmp/{mark}"),
+    // What is denied in a grant.
+    Attempt::new("a-denied-directory", "list {project}/directory").with(Denying),
+    Attempt::new("a-file-in-a-denied-directory", "read {project}/directory/secret").with(Denying),
+    Attempt::new("whether-a-denied-file-is-there", "stat {project}/directory/secret").with(Denying),
+    Attempt::new("a-denied-directory-through-dots", "read {project}/directory/../directory/secret").with(Denying),
+    Attempt::new("a-denied-directory-through-a-link", "read-by-link {project}/made {project}/directory/secret")
+        .with(Denying),
+    Attempt::new("a-denied-directory-by-a-hard-link", "read-by-hard-link {project}/made {project}/directory/secret")
+        .with(Denying),
+    Attempt::new("a-denied-directory-by-a-descriptor", "read-at {project} directory/secret").with(Denying),
+    Attempt::new("a-denied-directory-as-working-directory", "read-from {project}/directory secret").with(Denying),
+    Attempt::new("a-denied-directory-through-its-root", "read /proc/@self/root{project}/directory/secret")
+        .with(Denying),
+    Attempt::new("making-in-a-denied-directory", "make {project}/directory/made").with(Denying),
+    Attempt::new("moving-a-denied-directory", "move {project}/directory {project}/moved").with(Denying),
+    Attempt::new("exchanging-a-denied-directory", "exchange {project}/directory {project}/beside").with(Denying),
+    Attempt::new("moving-out-of-a-denied-directory", "move {project}/directory/secret {project}/made").with(Denying),
+    Attempt::new("opening-a-denied-directory-to-all", "change-mode {project}/directory").with(Denying),
+    Attempt::root("uncovering-a-denied-directory", "sys umount2 s:{project}/directory 8").with(Denying).passes(),
     // smcp's own.
     Attempt::new("reading-the-audit-log", "read {log}/audit.log"),
     Attempt::new("appending-to-the-audit-log", "append {log}/audit.log "),

@@ -152,7 +152,7 @@ impl<'w> Stage<'w> {
             names.sort();
             (directory.to_owned(), names)
         };
-        ["home", "home/.ssh", "private", "project", "log", "cache/store"].map(list).into()
+        ["home", "home/.ssh", "private", "project", "project/directory", "log", "cache/store"].map(list).into()
     }
 }
 
@@ -173,6 +173,7 @@ impl Drop for Stage<'_> {
 
 /// ```text
 /// project/{file,other}  text; project/tool  the probe; project/link, project/escape  links that leave the project
+/// project/directory/secret  to be denied; project/beside  an empty directory
 /// private/{file,tool,link}  the same, not granted
 /// ```
 fn files(world: &World) {
@@ -185,6 +186,8 @@ fn files(world: &World) {
         world.give(&tool);
     }
     world.directory("project/directory");
+    world.file("project/directory/secret", SECRET);
+    world.directory("project/beside");
     symlink(world.path("private/secret"), world.path("project/link")).expect("the world is ours");
     symlink(world.path("private"), world.path("project/escape")).expect("the world is ours");
     symlink("secret", world.path("private/link")).expect("the world is ours");

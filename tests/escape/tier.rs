@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use super::Grants;
 use crate::command::Smcp;
 use crate::tier::wrapper;
 use crate::world::{User, World};
@@ -51,6 +52,11 @@ impl Tier {
         tiers.push(Tier::WithoutLandlock);
         tiers.extend(wrapper(world).map(|_| Tier::WithoutNamespaces));
         tiers
+    }
+
+    /// Whether a run with such grants is possible, or else refused: what is denied in a grant needs a mount.
+    pub fn supports(self, grants: Grants) -> bool {
+        self != Tier::WithoutNamespaces || grants != Grants::Denying
     }
 
     /// `smcp run FLAGS PROBE VERB…` at this tier.
