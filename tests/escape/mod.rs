@@ -214,6 +214,7 @@ fn each(world: &World, attempts: &[Attempt]) {
     for tier in &tiers {
         tier.caged(world, &[], &["exit", "0"]).run().ok();
     }
+    world.caged(&["--state", "lasting"], &["exit", "0"]).run().ok();
     let mut stage = Stage::new(world);
     let mut wrong = Vec::new();
     let mut outside = BTreeMap::new();
