@@ -29,6 +29,7 @@ as_each_user! {
     the_server_moves_what_holds_it,
     a_start_between_two_moves_shows_nothing,
     what_happens_beside_it_ends_nothing,
+    what_cannot_be_watched_is_refused,
 }
 
 /// `project/deep/private` holds the secret, beside files that are no secret.
@@ -299,6 +300,19 @@ fn a_start_between_two_moves_shows_nothing(world: &World) {
         ended.check(!ended.text().contains("found"), "the secret was found");
         ended.check([2, 125].contains(&ended.code()), "exit 2 or 125 was expected");
         ended.explains(&["private"]);
+    }
+}
+
+/// A directory that the user may enter and not read; root reads it.
+fn what_cannot_be_watched_is_refused(world: &World) {
+    let project = project(world);
+    fs::set_permissions(project.join("deep"), fs::Permissions::from_mode(0o311)).unwrap();
+    let flags = ["--allow-read", &world.text("project"), "--deny", &world.text("project/deep/private")];
+    let ended = world.caged(&flags, &["list", &world.text("project/deep/private")]).run();
+    fs::set_permissions(project.join("deep"), fs::Permissions::from_mode(0o700)).unwrap();
+    match world.user() {
+        User::Root => drop(ended.expect(REFUSED)),
+        User::Ordinary => ended.expect(125).explains(&["deep/private", "cannot be watched", "readable"]),
     }
 }
 

@@ -137,9 +137,12 @@ impl Masks {
                 let shown = grant.join(path);
                 let mask = masks.watch(grant, path, &shown).map_err(|why| match why {
                     Trouble::Kernel(why) => cannot(&shown, io::Error::from(why)),
-                    Trouble::Instances(why) => {
-                        cannot(&shown, format!("it cannot be watched: {}", io::Error::from(why)))
-                            .hint("sysctl fs.inotify.max_user_instances and max_user_watches allow more")
+                    Trouble::Watch(why) => {
+                        let hint = match why {
+                            Errno::ACCESS => "make the directories between the grant and it readable, or grant another",
+                            _ => "sysctl fs.inotify.max_user_instances and fs.inotify.max_user_watches allow more",
+                        };
+                        cannot(&shown, format!("its place cannot be watched: {}", io::Error::from(why))).hint(hint)
                     }
                     Trouble::Forgetful(name) => cannot(&shown, format!("on {name} a mask can vanish at any time"))
                         .hint("grant only what lies beside it, or keep it on a file system of this machine"),
@@ -185,9 +188,9 @@ impl Masks {
         let root = rustix::fs::openat2(rustix::fs::CWD, grant, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
         let events = match &self.events {
             Some(events) => events,
-            None => self
-                .events
-                .insert(inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(Trouble::Instances)?),
+            None => {
+                self.events.insert(inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(Trouble::Watch)?)
+            }
         };
         for part in path.ancestors() {
             let (Some(outer), Some(name)) = (part.parent(), part.file_name()) else { continue };
@@ -212,7 +215,7 @@ impl Mask {
 /// Why a directory cannot be kept hidden.
 enum Trouble {
     Kernel(Errno),
-    Instances(Errno),
+    Watch(Errno),
     Forgetful(&'static str),
 }
 
@@ -234,7 +237,7 @@ fn watch_names(events: &OwnedFd, directory: &OwnedFd) -> Result<i32, Trouble> {
     keeps_mounts(directory)?;
     let names = WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO | WatchFlags::DELETE | WatchFlags::ONLYDIR;
     // The kernel takes no descriptor here; this path is one.
-    inotify::add_watch(events, format!("/proc/self/fd/{}", directory.as_raw_fd()), names).map_err(Trouble::Instances)
+    inotify::add_watch(events, format!("/proc/self/fd/{}", directory.as_raw_fd()), names).map_err(Trouble::Watch)
 }
 
 /// File systems of other machines and of user space forget directories that they were not asked for, and with a directory
