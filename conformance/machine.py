@@ -232,22 +232,76 @@ def file_system(directory, image, slack=64):
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def boot(kernel, initrd, parameters, disks, memory="1024", patience=900):
-    """Boots a machine without a network and waits for its end. What it wrote to its second serial line and to its console."""
+# The first process of a booted kernel.
+FIRST = """#!/bin/busybox sh
+# Loads what the disk needs and hands over to it.
+/bin/busybox mkdir -p /dev /new
+/bin/busybox mount -t devtmpfs devtmpfs /dev
+for module in $(/bin/busybox cat /modules/order); do /bin/busybox insmod /modules/$module; done
+while ! [ -b /dev/vda ]; do /bin/busybox usleep 20000; done
+/bin/busybox mount -t ext4 /dev/vda /new
+exec /bin/busybox switch_root /new INIT
+"""
+
+
+def initramfs(kernel, init, image):
+    """What a kernel needs to find its disk, as a cpio archive."""
     with tempfile.TemporaryDirectory() as place:
-        out, console = Path(place, "out"), Path(place, "console")
+        root = Path(place)
+        for name in ["bin", "modules"]:
+            (root / name).mkdir()
+        shutil.copy2(program("busybox"), root / "bin" / "busybox")
+        (root / "init").write_text(FIRST.replace("INIT", init))
+        (root / "init").chmod(0o755)
+        order = modules(kernel, ["virtio_pci", "virtio_blk", "ext4"])
+        for number, module in enumerate(order):
+            (root / "modules" / f"{number}.ko").write_bytes(content(module))
+        (root / "modules" / "order").write_text("\n".join(f"{number}.ko" for number in range(len(order))))
+        names = "\n".join(sorted(str(path.relative_to(root)) for path in root.rglob("*")))
+        pack = ["busybox", "cpio", "-o", "-H", "newc"]
+        image.write_bytes(subprocess.run(pack, cwd=root, input=names.encode(), capture_output=True, check=True).stdout)
+
+
+def boot(name, version, init, parameters, disks, memory="1024", patience=900):
+    """Boots a machine without a network and waits for its end. What `parse` makes of its second serial line; all that
+    it wrote is kept in target/conformance/NAME.log."""
+    unpacked = kernel(version)
+    with tempfile.TemporaryDirectory() as place:
+        out, console, early = Path(place, "out"), Path(place, "console"), Path(place, "early.cpio")
+        initramfs(unpacked, init, early)
+        vmlinuz = next((unpacked / "boot").glob("vmlinuz-*"))
         drives = [f"file={disk},if=virtio,format=raw,snapshot=on" for disk in disks]
         command = [
             *[program("qemu-system-x86_64"), "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"],
             *["-m", memory, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-nic", "none"],
-            *["-kernel", kernel, "-initrd", initrd, "-monitor", "none"],
+            *["-kernel", vmlinuz, "-initrd", early, "-monitor", "none"],
             *["-append", f"console=ttyS0 quiet loglevel=3 mitigations=off {parameters}"],
             *[word for drive in drives for word in ("-drive", drive)],
             *["-serial", f"file:{console}", "-serial", f"file:{out}"],
         ]
+        print(f"booting {name}", file=sys.stderr)
         try:
             subprocess.run(command, timeout=patience, check=True)
         except subprocess.TimeoutExpired:
             print(f"the machine did not end within {patience} s", file=sys.stderr)
         text = lambda path: path.read_bytes().decode(errors="replace").replace("\r", "") if path.exists() else ""
-        return text(out), text(console)
+        said = text(out)
+        (WORK / f"{name.replace(' ', '-')}.log").write_text(f"{said}\n== console\n{text(console)}")
+        return parse(said)
+
+
+def parse(out):
+    """Lines `== case GROUP NAME`, what was said, `== exit CODE`; `== kernel RELEASE` before them and `== done` after."""
+    results = {"release": "", "done": "== done" in out}
+    group, name, said = None, None, []
+    for line in out.splitlines():
+        match line.split(" "):
+            case ["==", "kernel", release]:
+                results["release"] = release
+            case ["==", "case", group, name]:
+                said = []
+            case ["==", "exit", code]:
+                results[group, name] = {"exit": int(code), "said": "\n".join(said)}
+            case _:
+                said.append(line)
+    return results
