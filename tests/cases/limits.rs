@@ -74,7 +74,7 @@ fn k9_a_file_of_memory_counts(world: &World) {
 
 /// Eight processes of 30 MiB that are the same 30 MiB.
 fn k9_shared_memory_counts_once(world: &World) {
-    let ended = world.caged(&["--memory", "64M"], &["share", "8", "30"]).run().ok();
+    let ended = open(world, &["--memory", "64M"], &["share", "8", "30"]).ok();
     assert_eq!(ended.text(), "\"shared\"\n");
 }
 
@@ -96,8 +96,8 @@ fn k8_threads_count_as_processes(world: &World) {
 
 /// Near every limit and over none.
 fn k9_a_tree_below_its_limits_is_left_alone(world: &World) {
-    world.caged(&["--memory", "64M", "--pids", "32", "--cpu-time", "30s"], &["hog-briefly", "40"]).run().ok();
-    world.caged(&["--cpu-time", "3s", "--pids", "16"], &["spin", "8", "1"]).run().ok();
+    open(world, &["--memory", "64M", "--pids", "32", "--cpu-time", "30s"], &["hog-briefly", "40"]).ok();
+    open(world, &["--cpu-time", "3s", "--pids", "16"], &["spin", "8", "1"]).ok();
     assert_eq!(world.last_end()["limit"], Value::Null);
 }
 
