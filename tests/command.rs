@@ -95,7 +95,7 @@ impl<'w> Smcp<'w> {
     }
 
     /// Another user than the world's.
-    pub fn as_user(mut self, user: User) -> Self {
+    pub fn by(mut self, user: User) -> Self {
         self.user = user;
         self
     }

@@ -44,7 +44,7 @@ impl Machine {
         let script = format!("set -e; umount -R /sys/fs/cgroup; {mount}; exec setpriv {ids} \"$@\"");
         let line = ["--mount", "sh", "-c", &script, "sh", place::smcp().to_str().expect("UTF-8")];
         // Root makes the namespace, whoever the world's user is.
-        Some(world.program("/usr/bin/unshare", line).args(run).as_user(User::Root))
+        Some(world.program("/usr/bin/unshare", line).args(run).by(User::Root))
     }
 
     /// A run there, with its begin entry; the client keeps stdin open.

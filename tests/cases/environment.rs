@@ -300,6 +300,22 @@ fn e7_files_in_a_grant_are_the_users(world: &World) {
     assert!(world.user().id() == 0 || uid == Some(&inside["uid"].to_string()), "{inside} {ids}");
 }
 
+/// As root owners are shifted by idmapped mounts. A file system without them is named, with what to do.
+#[test]
+fn e7_a_file_system_that_shifts_no_owners_is_refused() {
+    let Some(unshare) = needs::program("unshare", "util-linux").filter(|_| needs::root()) else { return };
+    let world = World::new(User::Root);
+    let grant = world.text("project");
+    let script = format!("mount -t ramfs ramfs {grant} && exec \"$@\"");
+    let smcp = crate::place::smcp().to_str().expect("UTF-8");
+    let run = |flags: &[&str]| {
+        let line = ["--mount", "sh", "-c", &script, "sh", smcp, "run", "--allow-write", &grant];
+        world.program(&unshare, line).args(flags).args([probe_reference(), "make", &format!("{grant}/new")]).run()
+    };
+    run(&[]).expect(125).explains(&[&grant, "file system", "ordinary user", "--user root"]);
+    run(&["--user", "root"]).ok();
+}
+
 /// The interpreters' own ways to ask who they are.
 fn e8_programs_find_their_user(world: &World) {
     let home = world.text("home");

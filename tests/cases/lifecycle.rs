@@ -232,26 +232,22 @@ fn l6_a_server_that_ends_by_itself_is_heard_to_its_end(world: &World) {
 
 /// The exit code as documented; the cause, and for a limit its value, on stderr and in the log.
 fn l7_every_cause_is_named(world: &World) {
-    let cases: [(&[&str], &[&str], i32, &str, &str, Value); 4] = [
-        (&[], &["raise", "11"], 139, "SIGSEGV", "signal", Value::Null),
-        (
-            &["--memory", "64M"],
-            &["hog", "1000", "1"],
-            137,
-            "64M",
-            "memory",
-            json!({"name": "memory", "value": 64 << 20}),
-        ),
-        (&["--cpu-time", "1s"], &["spin", "2", "30"], 137, "1 s", "cpu-time", json!({"name": "cpu-time", "value": 1})),
-        (&["--timeout", "1s"], &["hang"], 124, "1 s", "timeout", json!({"name": "timeout", "value": 1})),
+    let limit = |name: &str, value: u32| json!({"name": name, "value": value});
+    let cases = [
+        ("", "raise 11", 139, "SIGSEGV", "signal", Value::Null),
+        ("--memory 64M", "hog 1000 1", 137, "64M", "memory", limit("memory", 64 << 20)),
+        ("--cpu-time 1s", "spin 2 30", 137, "1 s", "cpu-time", limit("cpu-time", 1)),
+        ("--timeout 1s", "hang", 124, "1 s", "timeout", limit("timeout", 1)),
     ];
     for (flags, verb, code, word, cause, limit) in cases {
-        let mut running = world.caged(flags, &[verb, &[world.mark()]].concat()).start();
+        let flags: Vec<_> = flags.split_whitespace().collect();
+        let verb: Vec<_> = verb.split_whitespace().chain([world.mark()]).collect();
+        let mut running = world.caged(&flags, &verb).start();
         let stdin = running.take_stdin();
         let ended = running.wait().expect(code);
         drop(stdin);
         ended.says(&[word]);
-        flags.iter().for_each(|word| ended.says(&[word.trim_end_matches(char::is_alphabetic)]));
+        ended.says(flags.get(..1).unwrap_or_default());
         let end = world.last_end();
         assert_eq!((&end["cause"], &end["exit"], &end["limit"]), (&json!(cause), &json!(code), &limit), "{end}");
         assert!(end["error"].as_str().is_some_and(|error| error.contains(word)), "{end}");

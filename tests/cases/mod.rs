@@ -144,7 +144,8 @@ fn every_row_stands_once_in_the_table() {
     rows.extend(LATER.iter().map(|(number, _)| (*number).to_owned()));
     let all = NUMBERS.iter().flat_map(|(letter, count)| (1..=*count).map(move |number| format!("{letter}{number}")));
     let mut all: Vec<String> = all.collect();
-    (rows.sort(), all.sort());
+    rows.sort();
+    all.sort();
     assert_eq!(rows, all);
 }
 
