@@ -309,7 +309,12 @@ fn a_configuration_that_is_wrong(world: &World) {
     let absent = world.text("absent.yaml");
     let ended = world.smcp(["--config", &absent]).args(["run", "a/b"]).run().expect(119);
     ended.explains(&[&absent, "--config"]);
-    for (variable, value) in [("MCP_MAX_PIDS", "x"), ("MCP_POLICY_MIN_TIER", "4"), ("MCP_POLICY_MIN_CERT_LEVEL", "1"), ("MCP_CACHE_DIR", "relative")] {
+    for (variable, value) in [
+        ("MCP_MAX_PIDS", "x"),
+        ("MCP_POLICY_MIN_TIER", "4"),
+        ("MCP_POLICY_MIN_CERT_LEVEL", "1"),
+        ("MCP_CACHE_DIR", "relative"),
+    ] {
         let ended = world.smcp(["run", "a/b"]).env(variable, value).run().expect(119);
         ended.explains(&[variable]);
     }

@@ -35,7 +35,9 @@ impl<'w> Before<'w> {
         assert!(gone.is_some(), "left after {patience:?}: {:#?}\n{}", left(), self.world.audit_text());
         let of_runs = self.world.path("state/smcp/runs");
         let by_killed = |path: &PathBuf| {
-            path.extension().is_some_and(|kind| kind == "new") || path.starts_with("private") || path.starts_with(&of_runs)
+            path.extension().is_some_and(|kind| kind == "new")
+                || path.starts_with("private")
+                || path.starts_with(&of_runs)
         };
         self.no_file_is_left(|path| !by_killed(path));
     }

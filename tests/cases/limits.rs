@@ -33,12 +33,15 @@ at_each_tier! {
     k8_a_hundred_thousand_descriptors_are_refused,
     k9_node_and_python_start_under_the_defaults,
     k4_the_log_says_what_counts,
-    k8_a_file_in_memory_has_a_cap,
-    k8_a_file_of_the_host_has_none,
 }
 
 as_each_user! {
     k8_a_full_tmp_is_full,
+}
+
+as_each_user! {
+    k8_a_file_in_memory_has_a_cap,
+    k8_a_file_of_the_host_has_none,
 }
 
 fn k9_one_process_that_touches_too_much_is_ended(world: &World) {
