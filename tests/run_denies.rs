@@ -100,19 +100,29 @@ fn it_is_denied_where_a_bind_mount_shows_it() {
     let world = World::new(User::Root);
     project(&world);
     world.directory("alias");
-    let run = |verb: &str| {
-        let grant =
-            "mount --bind project alias && exec \"$0\" run --allow-read alias --deny project/deep/private \"$@\"";
-        let shell = ["--mount", "--propagation", "private", "sh", "-c", grant];
+    let run = |mounts: &str, grants: &str, list: &str| {
+        let run = format!("exec \"$0\" run --allow-read {grants} --deny project/deep/private \"$@\"");
+        let script = format!("mount --bind {mounts} && {run}");
         world
-            .program("/usr/bin/unshare", shell)
+            .program("/usr/bin/unshare", ["--mount", "--propagation", "private", "sh", "-c", &script])
             .args([crate::place::smcp()])
-            .args([crate::image::probe_reference(), "list", &world.text(verb)])
+            .args([crate::image::probe_reference(), "list", &world.text(list)])
             .in_directory(world.path(""))
             .run()
     };
-    assert_eq!(run("alias/deep").ok().json(), json!(["note", "private"]));
-    run("alias/deep/private").expect(REFUSED);
+    assert_eq!(run("project alias", "alias", "alias/deep").ok().json(), json!(["note", "private"]));
+    run("project alias", "alias", "alias/deep/private").expect(REFUSED);
+    // Within one grant there is one mask: what shows it, or a part of it, once more is refused.
+    world.directory("project/deep/private/inner");
+    for shown in ["deep", "deep/private", "deep/private/inner"] {
+        let ended = run(&format!("project/{shown} project/open"), "project", "project/open").expect(125);
+        ended.explains(&["deep/private", "project/open", "bind mount"]);
+    }
+    let part = run("project/deep/private/inner alias", "alias --allow-read project", "alias").expect(125);
+    part.explains(&["deep/private", "alias", "bind mount"]);
+    // What is hidden with it is no matter, nor is what only looks like it.
+    run("project/open project/deep/private/inner", "project", "project/open").ok();
+    run("project/open alias", "project --allow-read alias", "alias").ok();
 }
 
 fn a_link_denies_what_it_leads_to(world: &World) {

@@ -20,6 +20,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use serde::{Deserialize, Serialize};
 
 use super::mounts::Detached;
+use super::shown;
 use super::wire::Refusal;
 use crate::plan::{Plan, What};
 
@@ -129,7 +130,7 @@ impl Masks {
     /// Pins all that a plan denies and begins to watch it.
     ///
     /// # Errors
-    /// A [`Refusal`] that names what cannot be found or watched.
+    /// A [`Refusal`] that names what cannot be found or watched, or that is shown at a second place.
     pub fn pin(plan: &Plan) -> Result<Masks, Refusal> {
         let mut masks = Masks { masks: Vec::new(), events: None, names: Vec::new() };
         for mount in &plan.mounts {
@@ -150,6 +151,7 @@ impl Masks {
                 masks.masks.push(mask);
             }
         }
+        shown::nowhere_else(plan)?;
         Ok(masks)
     }
 

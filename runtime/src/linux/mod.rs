@@ -29,6 +29,7 @@ mod scope;
 mod seccomp;
 mod seccomp_table;
 mod server;
+mod shown;
 mod signals;
 mod sources;
 #[allow(unsafe_code)]
