@@ -1,6 +1,8 @@
 //! What is wrong with the input is said, has its exit code, leaves the store as it was, and has its end entry.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde_json::json;
@@ -56,6 +58,7 @@ as_each_user! {
     an_archive_that_reaches_outside,
     a_grant_that_stands_in_the_way,
     a_flag_that_is_wrong_is_named,
+    a_path_that_is_no_text,
     a_program_that_is_not_there_is_told,
     a_configuration_that_is_wrong,
 }
@@ -266,6 +269,20 @@ fn a_flag_that_is_wrong_is_named(world: &World) {
         let ended = world.caged(flags, &["exit", "0"]).run().expect(code);
         ended.explains(says);
         ended.check(flags[0] == "--mount" || !ended.stderr().contains("--mount /"), "another flag was named");
+    }
+}
+
+fn a_path_that_is_no_text(world: &World) {
+    let path = world.path("project").join(OsStr::from_bytes(b"a\xff"));
+    fs::create_dir(&path).unwrap();
+    for flag in ["--allow-read", "--cwd", "--deny"] {
+        let flags =
+            [OsStr::new("--allow-write"), world.path("project").as_os_str(), OsStr::new(flag), path.as_os_str()]
+                .map(OsStr::to_owned);
+        let ended =
+            world.smcp(["run"]).args(flags).args([crate::image::probe_reference(), "exit", "0"]).run().expect(2);
+        ended.explains(&["not UTF-8"]);
+        assert_eq!(world.last_end()["exit"], 2);
     }
 }
 

@@ -40,6 +40,7 @@ pub fn judge(package: &Package, request: &Request, max: &Limits, caller: &Caller
     withhold(package, &files, &mut verdict);
     let mut mounts = files.finish();
     let denied = denies::hide(request, caller, &mut mounts, &mut verdict);
+    nameable(&mounts, &denied, &mut verdict);
     if !verdict.reasons.is_empty() {
         return Err(Denied { reasons: verdict.reasons });
     }
@@ -306,6 +307,16 @@ fn subprocess(
     paths.sort();
     paths.dedup();
     if paths.is_empty() { Subprocess::Denied } else { Subprocess::AllowedPaths(paths) }
+}
+
+/// Plan and audit log are JSON, and must name what is granted and denied.
+fn nameable(mounts: &[Mount], denied: &[PathBuf], verdict: &mut Verdict) {
+    let paths = mounts.iter().flat_map(|mount| [&mount.source, &mount.target]).chain(denied);
+    let unnameable: std::collections::BTreeSet<_> = paths.filter(|path| path.to_str().is_none()).collect();
+    for path in unnameable {
+        let what = format!("{}: the path is not UTF-8, and no plan can name it", path.display());
+        verdict.usage(what, "rename it, or name the directory that holds it".to_string());
+    }
 }
 
 fn workdir(package: &Package, request: &Request, files: &files::Files) -> Workdir {
