@@ -141,6 +141,7 @@ impl Cage {
 
     /// Looks whether the tree keeps its limits, and kills it where it does not.
     pub fn look(&mut self) {
+        self.first.reap_others();
         if self.exceeded.is_none()
             && let Some(limit) = self.guard.look()
         {

@@ -88,9 +88,9 @@ impl First {
         Ok(self.ended)
     }
 
-    /// libcontainer's intermediate process is a child of ours too, long ended. Not waited for, it counts against
-    /// RLIMIT_NPROC of the cage.
-    fn reap_others(&mut self) {
+    /// libcontainer's intermediate process is a child of ours too. Not waited for, it counts against RLIMIT_NPROC of the cage
+    /// and stands in nobody's tree.
+    pub fn reap_others(&mut self) {
         while let Ok(Waited::Ended(ended)) = sys::wait(Children::Any, false) {
             if ended.pid == self.pid {
                 self.ended = Some(ended);
