@@ -26,7 +26,7 @@ impl<'w> Before<'w> {
     }
 
     /// Fails unless every process and mount is gone within `patience`, and the world's directories hold what they did, the
-    /// granted one included. A smcp that was killed may have left its cgroup, the head of the audit chain half written, the file
+    /// granted one included. A smcp that was killed may have left its cgroup, the file
     /// by which the next start knows of the run, and without namespaces the server's private directories, which lie in the store.
     #[track_caller]
     pub fn nothing_is_left(&self, patience: Duration) {
@@ -34,11 +34,7 @@ impl<'w> Before<'w> {
         let gone = within(patience, || left().is_empty().then_some(()));
         assert!(gone.is_some(), "left after {patience:?}: {:#?}\n{}", left(), self.world.audit_text());
         let of_runs = self.world.path("state/smcp/runs");
-        let by_killed = |path: &PathBuf| {
-            path.extension().is_some_and(|kind| kind == "new")
-                || path.starts_with("private")
-                || path.starts_with(&of_runs)
-        };
+        let by_killed = |path: &PathBuf| path.starts_with("private") || path.starts_with(&of_runs);
         self.no_file_is_left(|path| !by_killed(path));
     }
 

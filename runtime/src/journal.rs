@@ -265,11 +265,18 @@ impl Journal {
     }
 
     fn write_head(&self, head: &Head) -> io::Result<()> {
-        let new = self.head.with_extension("new");
-        fs::write(&new, serde_json::to_vec(head)?)?;
-        fs::rename(new, &self.head)
+        use std::os::unix::fs::FileExt;
+        // In its place and at once: a process that is killed has written all of it or nothing, and a file renamed over
+        // another without a flush, which would take as long as the entry's own, is no safer from a power failure.
+        let mut text = serde_json::to_vec(head)?;
+        text.resize(text.len().max(HEAD_LENGTH), b' ');
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&self.head)?;
+        file.write_all_at(&text, 0)
     }
 }
+
+/// A sequence number and a digest fit in, padded by spaces: each head is as long as the one before.
+const HEAD_LENGTH: usize = 128;
 
 /// A new run's id.
 pub fn new_run() -> Ulid {

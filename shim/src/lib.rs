@@ -18,6 +18,7 @@ mod store;
 use std::process::ExitCode;
 
 use clap::Parser;
+use tracing_subscriber::filter::LevelFilter;
 
 use cli::{Cli, Command};
 use exit::Failure;
@@ -67,10 +68,10 @@ fn dispatch(command: &Command, settings: Result<Settings, Failure>) -> u8 {
 
 /// Sends what the crates log to stderr.
 fn log(level: &str) -> Result<(), Failure> {
-    let filter = tracing_subscriber::EnvFilter::builder().parse(level).map_err(|why| {
-        Failure::new(exit::CONFIGURATION, format!("log_level {level:?}: {why}"))
-            .hint("one of error, warn, info, debug, trace")
+    let level: LevelFilter = level.parse().map_err(|_| {
+        Failure::new(exit::CONFIGURATION, format!("log_level {level:?} is no level"))
+            .hint("one of off, error, warn, info, debug, trace")
     })?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).init();
     Ok(())
 }
