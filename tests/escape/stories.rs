@@ -23,6 +23,7 @@ as_each_user! {
     its_table_of_mounts_shows_nothing_of_the_hosts,
     listing_everything,
     a_planted_link_is_no_way_for_the_next_run,
+    a_link_in_a_lasting_home_is_no_way_to_mount_elsewhere,
     a_link_of_the_package_is_no_way_to_mount_elsewhere,
     what_is_the_kernels_is_no_grant,
     a_name_that_begins_like_a_grant,
@@ -143,6 +144,27 @@ fn a_planted_link_is_no_way_for_the_next_run(world: &World) {
         ended.check(ended.code() != 0, "a mount on a link of the grant is refused");
     }
     assert_eq!(fs::read_dir(&private).unwrap().count(), 1, "nothing was made where the links lead");
+}
+
+/// Mount points are made in a HOME that lasts, where the run before could put a link in their place.
+fn a_link_in_a_lasting_home_is_no_way_to_mount_elsewhere(world: &World) {
+    let private = world.text("private");
+    let before = fs::read_dir(&private).unwrap().count();
+    for (name, leads_to) in [("work", &*private), ("other", "../../private"), ("file", "/proc/self/root/etc")] {
+        let grant = world.directory(&format!("home/{name}/below"));
+        let grant = grant.to_str().unwrap();
+        let (home, state) = (world.text("home"), ["--state", name]);
+        // A run with the grant is good, and without it the server may have what it likes at its place.
+        world.caged(&[&state[..], &["--allow-write", grant]].concat(), &["list", grant]).run().ok();
+        let planted =
+            world.caged(&["--state", &format!("{name}2")], &["leave-link", &format!("{home}/{name}"), leads_to]);
+        planted.run().ok();
+        let flags = ["--state", &format!("{name}2"), "--allow-write", grant];
+        let ended = world.caged(&flags, &["make", &format!("{grant}/made")]).run();
+        ended.check(ended.code() == 125, "a refusal was expected");
+        ended.says(&[grant]);
+    }
+    assert_eq!(fs::read_dir(&private).unwrap().count(), before, "nothing was made where the links lead");
 }
 
 /// The places of mounts and of smcp's own files are not looked for through links of the package.

@@ -54,6 +54,7 @@ pub fn attempt(verb: &str, rest: &[&str]) -> Option<io::Result<String>> {
         "set-attribute" => done(set_attribute(rest[0])),
         "get-attribute" => done(get_attribute(rest[0])),
         "make-directory" => done(fs::create_dir(rest[0]).and_then(|()| fs::remove_dir(rest[0]))),
+        "leave-link" => done(symlink(rest[1], rest[0])),
         "make-link" => done(symlink("nowhere", rest[0]).and_then(|()| fs::remove_file(rest[0]))),
         "make-socket" => done(UnixListener::bind(rest[0]).and_then(|_| fs::remove_file(rest[0]))),
         "make-unnamed" => {

@@ -329,31 +329,66 @@ fn open_beneath(directory: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat2(directory, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?)
 }
 
-/// Makes a directory and all above it, and opens it.
+/// Makes a directory and all above it, and opens it. One name at a time, beneath the open directory that it is in: what a
+/// name leads to may change meanwhile, where a server of another run has the same lasting directory.
 fn make_directory(directory: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
-    let directory = directory.as_fd();
-    match open_beneath(directory, path) {
-        Err(why) if why.kind() == io::ErrorKind::NotFound => {}
-        other => return other,
+    if let Ok(there) = open_beneath(&directory, path) {
+        return Ok(there);
     }
-    let mut made = PathBuf::new();
-    for component in path.components() {
-        made.push(component);
-        match rustix::fs::mkdirat(directory, &made, Mode::from_raw_mode(0o755)) {
+    let mut here = open_beneath(&directory, Path::new(""))?;
+    for name in path.components() {
+        let name: &Path = name.as_ref();
+        match rustix::fs::mkdirat(&here, name, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
             // A directory of the package that is there already and cannot be written to.
-            Err(Errno::ROFS) if open_beneath(directory, &made).is_ok() => {}
+            Err(Errno::ROFS) if open_beneath(&here, name).is_ok() => {}
             Err(why) => return Err(why.into()),
         }
+        here = open_beneath(&here, name)?;
     }
-    open_beneath(directory, path)
+    Ok(here)
 }
 
 fn make_file(directory: &OwnedFd, path: &Path, text: &str) -> io::Result<()> {
-    if let Some(parent) = path.parent() {
-        make_directory(directory, parent)?;
-    }
+    let parent = make_directory(directory, path.parent().unwrap_or(Path::new("")))?;
+    let name = path.file_name().ok_or(Errno::INVAL)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(directory, path, flags, Mode::from_raw_mode(0o644))?;
+    let file = rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o644))?;
     File::from(file).write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// A server of another run may change a lasting HOME while a mount point is made in it (CVE-2021-30465).
+    #[test]
+    fn a_link_that_comes_meanwhile_is_not_followed() {
+        const ATTEMPTS: usize = 60_000;
+        let place = tempfile::tempdir().unwrap();
+        let (root, outside) = (place.path().join("root"), place.path().join("outside"));
+        fs::create_dir_all(&root).unwrap();
+        fs::create_dir_all(&outside).unwrap();
+        let directory = OwnedFd::from(File::open(&root).unwrap());
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let _ = symlink(&outside, root.join("home"));
+                    let _ = fs::remove_file(root.join("home"));
+                    let _ = fs::remove_dir_all(root.join("home"));
+                }
+            });
+            for _ in 0..ATTEMPTS {
+                let _ = make_directory(&directory, Path::new("home/work"));
+                let _ = make_file(&directory, Path::new("home/file"), "");
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        let made: Vec<_> = fs::read_dir(&outside).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        assert!(made.is_empty(), "{made:?}");
+    }
 }
