@@ -38,6 +38,8 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::root("changing-a-mount", "sys mount_setattr -100 s:/nowhere 0 zero 32").passes(),
     Attempt::root("changing-the-root", "chroot /tmp"),
     Attempt::root("pivoting-the-root", "sys pivot_root s:/tmp s:/tmp").passes(),
+    Attempt::new("listing-mounts", "sys listmount zero 0 zero 0").passes().where_there_is(),
+    Attempt::new("asking-a-mount", "sys statmount zero 0 zero 0").passes().where_there_is(),
     // Devices.
     Attempt::root("the-machines-memory", "open /dev/mem").where_there_is(),
     Attempt::root("the-machines-ports", "open /dev/port").where_there_is(),
@@ -90,6 +92,16 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::root("a-bpf-map", "sys bpf 0 w:0x0000000400000002,0x0000000100000004,0,0,0,0,0,0,0 72").where_there_is(),
     Attempt::root("a-bpf-program", "sys bpf 5 zero 72").passes(),
     Attempt::root("faults-in-user-space", "sys userfaultfd 1").where_there_is(),
+    Attempt::new("faults-of-its-own", "sys userfaultfd 1").where_there_is(),
+    Attempt::new("events-of-files", "sys fanotify_init 0x200 0").where_there_is(),
+    Attempt::new(
+        "counters-of-its-own",
+        "sys perf_event_open w:0x0000007000000001,0,0,0,0,0x60,0,0,0,0,0,0,0,0 0 -1 -1 0",
+    )
+    .where_there_is(),
+    Attempt::new("handles-of-files", "sys name_to_handle_at -100 s:/proc/self zero zero 0").passes(),
+    Attempt::new("attributes-of-inodes", "sys file_setattr -100 s:/nowhere zero 1 0").passes().where_there_is(),
+    Attempt::new("secret-memory", "sys memfd_secret 0").where_there_is(),
     Attempt::root("counters", "sys perf_event_open w:0x0000007000000001,0,0,0,0,0,0,0,0,0,0,0,0,0 0 -1 -1 0")
         .where_there_is(),
     Attempt::root("events-of-file-systems", "sys fanotify_init 0 0").where_there_is(),

@@ -20,6 +20,7 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("seeing-what-it-runs", "readlink /proc/{pid}/exe"),
     Attempt::new("seeing-what-it-waits-for", "read /proc/{pid}/syscall"),
     Attempt::new("opening-a-process", "sys pidfd_open {pid} 0").weaker_at_tier_1(IDS),
+    Attempt::new("the-callers-environment", "holds /proc/@self/environ {secret}"),
     // Reaching.
     Attempt::new("signalling", "signal {pid} 0"),
     Attempt::new("killing", "signal {pid} 28"),
