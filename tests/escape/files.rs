@@ -119,8 +119,8 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("adding-a-blob-to-the-store", "make {store}/blobs/sha256/made"),
     Attempt::new("moving-the-stores-layers", "move {store}/layers {store}/made"),
     Attempt::new("changing-what-names-stand-for", "make-directory {store}/refs/made"),
-    // Busy (ETXTBSY) for who may write it.
-    Attempt::root("writing-smcp", "open-to-write {smcp}").passes(),
+    Attempt::new("reading-smcp", "open {smcp}"),
+    Attempt::root("changing-smcp", "change-mode {smcp}"),
     Attempt::root("changing-its-own-program", "change-mode {own}"),
     Attempt::root("changing-itself", "change-mode /proc/self/exe"),
     Attempt::root("moving-its-own-program", "move {own} {own}-moved"),
