@@ -80,6 +80,8 @@ pub struct Attempt {
     as_root: Expected,
     /// At tier 1: no namespaces.
     tier_1: Expected,
+    /// The same where the server is root itself, for what is refused to others.
+    tier_1_as_root: Expected,
     /// At tier 1 as it is on a kernel without Landlock: namespaces.
     no_landlock: Expected,
 }
@@ -140,6 +142,7 @@ impl Attempt {
             caged: Expected::Refused,
             as_root: Expected::Refused,
             tier_1: Expected::Refused,
+            tier_1_as_root: Expected::Refused,
             no_landlock: Expected::Refused,
         }
     }
@@ -167,6 +170,11 @@ impl Attempt {
         Attempt { caged: works, as_root: works, no_landlock: works, ..self }
     }
 
+    /// Is refused to everybody but root itself, at each tier.
+    const fn weaker_as_root_anywhere(self, why: &'static str) -> Attempt {
+        Attempt { as_root: Expected::Works(why), tier_1_as_root: Expected::Works(why), ..self }
+    }
+
     /// Is Landlock's alone to refuse.
     const fn weaker_without_landlock(self, why: &'static str) -> Attempt {
         Attempt { no_landlock: Expected::Works(why), ..self }
@@ -187,6 +195,8 @@ impl Attempt {
             Tier::Best | Tier::WithoutCgroup => self.caged,
             Tier::AsRoot => self.as_root,
             Tier::WithoutNamespaces => self.tier_1,
+            Tier::AsRootWithoutNamespaces if matches!(self.tier_1, Expected::Works(_)) => self.tier_1,
+            Tier::AsRootWithoutNamespaces => self.tier_1_as_root,
             Tier::WithoutLandlock => self.no_landlock,
         }
     }

@@ -30,8 +30,8 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("smcp-itself", "exec {smcp} --version"),
     Attempt::root("a-format-of-programs", "open-to-write /proc/sys/fs/binfmt_misc/register").where_there_is(),
     // Powers.
-    Attempt::root("becoming-root", "sys setresuid 0 0 0").weaker_as_root(IS_ROOT),
-    Attempt::root("becoming-roots-group", "sys setresgid 0 0 0").weaker_as_root(IS_ROOT),
+    Attempt::root("becoming-root", "sys setresuid 0 0 0").weaker_as_root_anywhere(IS_ROOT),
+    Attempt::root("becoming-roots-group", "sys setresgid 0 0 0").weaker_as_root_anywhere(IS_ROOT),
     Attempt::root("joining-groups", "sys setgroups 1 w:0"),
     Attempt::root("raising-a-capability", "raise-capabilities"),
     Attempt::root("dropping-the-bounds", "sys prctl 24 12 0 0 0"),

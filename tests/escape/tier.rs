@@ -20,6 +20,8 @@ pub enum Tier {
     WithoutCgroup,
     /// Tier 1: where no user namespace may be made.
     WithoutNamespaces,
+    /// The same as root itself.
+    AsRootWithoutNamespaces,
     /// Tier 1: where the kernel has no Landlock; namespaces can be had.
     WithoutLandlock,
 }
@@ -31,6 +33,7 @@ impl fmt::Display for Tier {
             Tier::AsRoot => "tier 3 or 2 as root itself",
             Tier::WithoutCgroup => "tier 2",
             Tier::WithoutNamespaces => "tier 1",
+            Tier::AsRootWithoutNamespaces => "tier 1 as root itself",
             Tier::WithoutLandlock => "tier 1 with namespaces",
         })
     }
@@ -50,13 +53,26 @@ impl Tier {
             tiers.push(Tier::WithoutCgroup);
         }
         tiers.push(Tier::WithoutLandlock);
-        tiers.extend(wrapper(world).map(|_| Tier::WithoutNamespaces));
+        if wrapper(world).is_some() {
+            tiers.push(Tier::WithoutNamespaces);
+            tiers.extend(root.then_some(Tier::AsRootWithoutNamespaces));
+        }
         tiers
+    }
+
+    /// Whether the server is on the host's own root.
+    pub fn is_without_namespaces(self) -> bool {
+        matches!(self, Tier::WithoutNamespaces | Tier::AsRootWithoutNamespaces)
+    }
+
+    /// Whether the server is root itself.
+    pub fn is_root(self) -> bool {
+        matches!(self, Tier::AsRoot | Tier::AsRootWithoutNamespaces)
     }
 
     /// Whether a run with such grants is possible, or else refused: what is denied in a grant needs a mount.
     pub fn supports(self, grants: Grants) -> bool {
-        self != Tier::WithoutNamespaces || grants != Grants::Denying
+        !self.is_without_namespaces() || grants != Grants::Denying
     }
 
     /// `smcp run FLAGS PROBE VERB…` at this tier.
@@ -72,9 +88,9 @@ impl Tier {
             Tier::Best | Tier::AsRoot => &[],
             Tier::WithoutCgroup => &NO_CGROUP,
             Tier::WithoutLandlock => &[probe, "without-landlock"],
-            Tier::WithoutNamespaces => wrapper(world).expect("it was offered"),
+            Tier::WithoutNamespaces | Tier::AsRootWithoutNamespaces => wrapper(world).expect("it was offered"),
         };
-        let user: &[&str] = if self == Tier::AsRoot { &["--user", "root"] } else { &[] };
+        let user: &[&str] = if self.is_root() { &["--user", "root"] } else { &[] };
         let smcp = place::smcp().to_str().expect("the shared place is UTF-8");
         [wrapper, &[smcp, "run"], user, flags, &[image::probe_reference()], verb]
             .concat()
@@ -91,7 +107,7 @@ impl Tier {
         let holds = match self {
             Tier::Best | Tier::AsRoot => begin["tier"].as_u64() >= Some(2),
             Tier::WithoutCgroup => begin["tier"] == 2,
-            Tier::WithoutNamespaces => begin["tier"] == 1,
+            Tier::WithoutNamespaces | Tier::AsRootWithoutNamespaces => begin["tier"] == 1,
             Tier::WithoutLandlock => begin["tier"] == 1 && begin["layers"]["user-namespace"] == "full",
         };
         assert!(holds, "not at {self}: {begin}");
