@@ -90,7 +90,7 @@ fn a_foreign_program_needs_a_grant(world: &World) {
     world.caged(&[], &copy).run().expect(REFUSED);
     world.caged(&["--allow-subprocess"], &copy).run().expect(33);
     let granted = world.directory("project");
-    fs::copy(crate::probe::path(), granted.join("tool")).unwrap();
+    crate::probe::copy_to(&granted.join("tool"));
     world.give(&granted.join("tool"));
     let exec = ["exec", &world.text("project/tool"), "exit", "34"];
     world.caged(&["--allow-write", &world.text("project")], &exec).run().expect(REFUSED);

@@ -430,7 +430,7 @@ fn package(world: &World) -> String {
 /// The probe in the directory that is granted.
 fn tool(world: &World) -> String {
     let tool = world.path("project/tool");
-    fs::copy(probe::path(), &tool).unwrap();
+    probe::copy_to(&tool);
     world.give(&tool);
     tool.to_str().unwrap().to_owned()
 }
