@@ -26,6 +26,7 @@ as_each_user! {
     a_link_in_a_lasting_home_is_no_way_to_mount_elsewhere,
     a_link_of_the_package_is_no_way_to_mount_elsewhere,
     what_is_the_kernels_is_no_grant,
+    a_package_does_not_start_in_or_by_what_proc_leads_to,
     a_name_that_begins_like_a_grant,
     the_callers_terminal_is_not_the_servers,
     the_callers_right_to_real_time_is_not_the_servers,
@@ -211,6 +212,42 @@ fn what_is_the_kernels_is_no_grant(world: &World) {
         let mount = format!("{project}:{target}:rw");
         let ended = world.caged(&["--mount", &mount], &["exit", "0"]).run();
         ended.check([2, 121].contains(&ended.code()), &format!("a refusal of a mount on {target} was expected"));
+    }
+}
+
+/// CVE-2024-21626: a working directory that is a descriptor of the runtime's; and a program that is one, or the runtime itself.
+fn a_package_does_not_start_in_or_by_what_proc_leads_to(world: &World) {
+    let package = |place: &str, change: &dyn Fn(&mut serde_json::Value)| {
+        let image = Image::probe().manifest(|manifest| change(&mut manifest["entrypoint"]));
+        image.build().write(&world.directory(&format!("package{}", place.replace('/', "-"))))
+    };
+    let run = |package: &str, verb: &[&str]| {
+        let bare = crate::tier::without_namespaces(world, [&["run", package][..], verb].concat());
+        [Some(world.smcp(["run", package]).args(verb)), bare]
+            .into_iter()
+            .flatten()
+            .map(|run| run.run())
+            .collect::<Vec<_>>()
+    };
+    let numbers = (3..9).map(|number| format!("/proc/self/fd/{number}"));
+    let others = ["/proc/1/cwd", "/proc/1/root", "/proc/1/fd/9", "/proc/self/cwd/../../.."].map(String::from);
+    for directory in numbers.chain(others) {
+        let package = package(&directory, &|entry| entry["workdir"] = json!(directory));
+        // From wherever it is, to the host's root and down again.
+        let secret = format!("../../../../../../../..{}", world.text("private/secret"));
+        for ended in run(&package, &["read", &secret]) {
+            ended.check([123, 125, 126, 127, REFUSED].contains(&ended.code()), "a refusal was expected");
+            ended.check(!ended.text().contains(SECRET), "no secret was expected");
+        }
+    }
+    for program in
+        ["/proc/self/exe", "/proc/1/exe", "/proc/self/fd/3", "/proc/self/root/bin/true", "../../../../bin/true"]
+    {
+        let package = package(&format!("of{program}"), &|entry| entry["args"] = json!([program]));
+        for ended in run(&package, &["--version"]) {
+            ended.check([123, 125, 126, 127].contains(&ended.code()), "a refusal was expected");
+            ended.check(ended.text().is_empty(), "nothing should run");
+        }
     }
 }
 
