@@ -13,11 +13,11 @@ use crate::probe::REFUSED;
 use crate::world::{SECRET, User, World, as_each_user};
 
 as_each_user! {
-    a_denied_directory_cannot_be_read,
+    e12_a_denied_directory_cannot_be_read,
     it_is_denied_in_every_grant_that_shows_it,
     a_link_denies_what_it_leads_to,
     what_lies_elsewhere_needs_no_mask,
-    what_cannot_be_hidden_is_refused,
+    e12_what_cannot_be_hidden_is_refused,
     a_mask_is_in_the_plan_and_in_the_log,
     the_directory_is_moved,
     what_holds_it_is_moved,
@@ -42,7 +42,7 @@ fn project(world: &World) -> PathBuf {
     world.path("project")
 }
 
-fn a_denied_directory_cannot_be_read(world: &World) {
+fn e12_a_denied_directory_cannot_be_read(world: &World) {
     project(world);
     let (grant, denied) = (world.text("project"), world.text("project/deep/private"));
     for allow in ["--allow-read", "--allow-write", "--cwd"] {
@@ -145,7 +145,7 @@ fn what_lies_elsewhere_needs_no_mask(world: &World) {
 }
 
 /// Before anything starts, with the reason and the next step.
-fn what_cannot_be_hidden_is_refused(world: &World) {
+fn e12_what_cannot_be_hidden_is_refused(world: &World) {
     project(world);
     symlink("nowhere", world.path("project/dangling")).unwrap();
     let refused = |flags: &[&str], words: &[&str]| {

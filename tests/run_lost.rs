@@ -13,7 +13,7 @@ use crate::run_audit::chain;
 use crate::world::{World, as_each_user};
 
 as_each_user! {
-    a_killed_run_gets_its_end_from_the_next_start,
+    l12_a_killed_run_gets_its_end_from_the_next_start,
     one_that_lives_is_left_alone,
     many_starts_write_one_end,
     a_kill_at_any_moment_leaves_one_end,
@@ -47,7 +47,7 @@ fn underway(world: &World) -> usize {
     fs::read_dir(world.path("state/smcp/runs")).map_or(0, Iterator::count)
 }
 
-fn a_killed_run_gets_its_end_from_the_next_start(world: &World) {
+fn l12_a_killed_run_gets_its_end_from_the_next_start(world: &World) {
     let run = killed(world);
     assert_eq!((ends_of(world, &run).len(), underway(world)), (0, 1), "{}", world.audit_text());
     world.caged(&[], &["exit", "0"]).run().ok();

@@ -12,7 +12,7 @@ use crate::probe::REFUSED;
 use crate::world::{User, World, as_each_user};
 
 as_each_user! {
-    what_was_written_is_there_in_the_next_run,
+    e16_what_was_written_is_there_in_the_next_run,
     without_a_state_it_is_gone,
     each_name_and_each_package_has_its_own,
     it_lasts_over_versions,
@@ -60,7 +60,7 @@ fn states(world: &World) -> Vec<PathBuf> {
     found
 }
 
-fn what_was_written_is_there_in_the_next_run(world: &World) {
+fn e16_what_was_written_is_there_in_the_next_run(world: &World) {
     let reference = stateful(world, "layout", "acme/notes", "1");
     let ended = run(world, &[], &reference, &["write", "/state/note", "kept"]).ok();
     ended.check(!ended.stderr().contains("not granted"), "no request was to be withheld");

@@ -37,9 +37,6 @@ at_each_tier! {
 
 as_each_user! {
     k8_a_full_tmp_is_full,
-}
-
-as_each_user! {
     k8_a_file_in_memory_has_a_cap,
     k8_a_file_of_the_host_has_none,
 }

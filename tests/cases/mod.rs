@@ -39,12 +39,12 @@ const fn row(number: &'static str, what: &'static str, tiers_2_and_3: Meaning, t
 }
 
 /// Every row that has tests.
-const ROWS: [Row; 37] = [
+const ROWS: [Row; 38] = [
     row(
         "L1",
         "the client closes stdin, smcp gets SIGTERM or SIGKILL, the client is killed: nothing is left",
         Weaker(
-            "a killed smcp leaves an empty cgroup, as root, and may leave the new head of the audit chain; the next start removes both",
+            "a killed smcp leaves an empty cgroup, as root, the mark that its run is under way, and perhaps the new head of the audit chain; the next start removes them",
         ),
         Weaker("a killed smcp leaves the run's private directories as well; the next start removes them"),
     ),
@@ -62,7 +62,7 @@ const ROWS: [Row; 37] = [
         Weaker("a stopped smcp passes nothing on; the server goes on until its pipes are full"),
         Weaker("the same"),
     ),
-    row("L12", "SIGKILL in the middle, then a new run: what is stale is gone", Holds, Holds),
+    row("L12", "SIGKILL in the middle, then a new run: what is stale is gone, and the log has an end", Holds, Holds),
     row("E1", "a variable of the caller that nobody declared is absent", Holds, Holds),
     row("E2", "a required variable that is missing is named before the start", Holds, Holds),
     row("E4", "values arrive as given", Holds, Holds),
@@ -95,10 +95,16 @@ const ROWS: [Row; 37] = [
         Holds,
         Weaker("a directory of which one file is granted cannot be listed"),
     ),
+    row(
+        "E12",
+        "a denied directory in a grant is unreadable for the whole run; a file, or nothing, is refused",
+        Holds,
+        Refused("Landlock takes nothing out of a grant"),
+    ),
     row("E13", "devices behave as usual", Holds, Weaker("`/dev/shm` is closed, and no pseudo-terminal can be made")),
     row("E14", "descriptors 0, 1 and 2 alone are inherited", Holds, Holds),
     row("E15", "keys, passwords, other processes, smcp's own files are out of reach", Holds, Holds),
-    row("E16", "what a server wrote is gone with the run", Holds, Holds),
+    row("E16", "what a server wrote is gone with the run, but for a state directory", Holds, Holds),
     row("E17", "limits have one grammar, and what is not of it is an error", Holds, Holds),
     row("K1", "user namespaces denied: the tier without them, or a refusal that names the setting", Holds, Holds),
     row("K2", "Landlock missing, and both missing: the tier is named, or the run refused", Holds, Holds),
@@ -129,11 +135,8 @@ const ROWS: [Row; 37] = [
 ];
 
 /// The rows that come with another part of smcp.
-const LATER: [(&str, &str); 3] = [
-    ("L8", "an answer in place of a server that crashed: with the relay"),
-    ("E3", "secrets in no log: with trust"),
-    ("E12", "a denied child of a grant: with `--deny`"),
-];
+const LATER: [(&str, &str); 2] =
+    [("L8", "an answer in place of a server that crashed: with the relay"), ("E3", "secrets in no log: with trust")];
 
 /// How many rows there are of each letter.
 const NUMBERS: [(&str, usize); 3] = [("L", 12), ("E", 17), ("K", 11)];
@@ -186,7 +189,7 @@ fn the_document_is_the_table() {
 fn document_of(rows: &[Row], later: &[(&str, &str)]) -> String {
     let mut text = String::from(
         "# Cases\n\nWhat people who run MCP servers have met. Each row is tested by functions whose names begin with its number, in\n\
-         [`tests/cases/`](../tests/cases) and [`tests/tiers.rs`](../tests/tiers.rs). [Tiers](configuration.md#tiers) 3 and 2 have namespaces, tier 1 has none.\n\
+         [`tests/`](../tests), most of them in [`tests/cases/`](../tests/cases). [Tiers](configuration.md#tiers) 3 and 2 have namespaces, tier 1 has none.\n\
          This file is written by a test, from the table in [`tests/cases/mod.rs`](../tests/cases/mod.rs).\n\n\
          | row | what | tiers 2 and 3 | tier 1 |\n|---|---|---|---|\n",
     );
