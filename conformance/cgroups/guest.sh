@@ -27,6 +27,8 @@ within() {
       systemd-run --quiet --wait --pipe -p Delegate=yes -E HOME=/root sh -c "$2" ;;
     root-in-a-scope-of-its-own-slice)
       systemd-run --quiet --scope --slice=own.slice -E HOME=/root sh -c "$2" ;;
+    root-where-cgroups-are-read-only)
+      systemd-run --quiet --wait --pipe -p ProtectControlGroups=yes -E HOME=/root sh -c "$2" ;;
     user-in-a-session)
       su -l tester -c "$2" ;;
     user-in-a-service)
