@@ -121,13 +121,14 @@ fn render_mount(mount: &Mount, scope: Scope) -> Option<Value> {
     };
     match &mount.what {
         What::Proc => one("proc", json!(["nosuid", "noexec", "nodev"])),
+        // All else is attached to the root already.
+        _ if scope == Scope::InsideCage => None,
         What::Devices => one("tmpfs", json!(["nosuid", "noexec", "strictatime", "mode=755", "size=65536"])),
         // Without gid=5: a map of one id has no group 5, and devpts refuses it.
         What::Terminals => one("devpts", json!(["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"])),
         What::SharedMemory { size } => {
             one("tmpfs", json!(["nosuid", "noexec", "nodev", "mode=1777", format!("size={size}")]))
         }
-        What::Private { .. } | What::Granted { .. } | What::Denied { .. } if scope == Scope::InsideCage => None,
         What::Private { size, mode, exec } => {
             one("tmpfs", json!(["nosuid", "nodev", no_exec(*exec), format!("mode={mode:o}"), format!("size={size}")]))
         }

@@ -179,12 +179,8 @@ impl Deferred {
 
 /// What the plan's rendering for libcontainer asks for, `None` for mounts that it does not make.
 fn of_libcontainer(what: &What) -> Option<Restriction> {
-    let to = |devices| Some(Restriction { read_only: false, no_exec: true, devices });
-    match what {
-        What::Proc | What::SharedMemory { .. } => to(false),
-        What::Devices | What::Terminals => to(true),
-        What::Private { .. } | What::Granted { .. } | What::Denied { .. } => None,
-    }
+    let of_proc = Restriction { read_only: false, no_exec: true, devices: false };
+    matches!(what, What::Proc).then_some(of_proc)
 }
 
 /// The mount that a path leads to: of those at one place the last that was made.

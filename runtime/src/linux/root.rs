@@ -63,9 +63,9 @@ pub fn assemble(plan: &Plan, sources: Sources) -> Result<Root, Refusal> {
     for (index, mount) in plan.mounts.iter().enumerate() {
         let fail = |why: io::Error| Refusal::new(format!("mounting {}", mount.target.display()), why);
         match &mount.what {
-            What::Private { size, mode, exec } => {
+            What::Private { .. } | What::Devices | What::Terminals | What::SharedMemory { .. } => {
                 let point = mount_point(&root_directory, plan, index, true).map_err(elsewhere)?;
-                private_tmpfs(*size, *mode, *exec).and_then(|tmpfs| tmpfs.attach(&point)).map_err(fail)?;
+                own(&mount.what).and_then(|new| new.attach(&point)).map_err(fail)?;
             }
             What::Granted { .. } => {
                 let grant = grants.next().ok_or_else(|| fail(Errno::NOENT.into()))?;
@@ -76,7 +76,7 @@ pub fn assemble(plan: &Plan, sources: Sources) -> Result<Root, Refusal> {
                 let place = denied.next().ok_or_else(|| fail(Errno::NOENT.into()))?;
                 masks::tmpfs().and_then(|tmpfs| tmpfs.attach(&place.directory)).map_err(fail)?;
             }
-            What::Proc | What::Devices | What::Terminals | What::SharedMemory { .. } => {}
+            What::Proc => {}
         }
     }
     root.close().map_err(step("making the root read-only"))?;
@@ -271,8 +271,10 @@ fn mount_point(root: &OwnedFd, plan: &Plan, index: usize, directory: bool) -> Re
         .iter()
         .filter(|outer| target.starts_with(&outer.target))
         .max_by_key(|outer| outer.target.components().count());
-    let own = |what: &What| matches!(what, What::Private { .. } | What::Granted { from: Provider::State, .. });
-    if !around.is_some_and(|outer| own(&outer.what)) {
+    let ours = |what: &What| {
+        matches!(what, What::Private { .. } | What::Devices | What::Granted { from: Provider::State, .. })
+    };
+    if !around.is_some_and(|outer| ours(&outer.what)) {
         return Err(Refusal::new(
             format!("a mount on {}", target.display()),
             "the path does not exist in the granted directory around it, and nothing is created there",
@@ -283,18 +285,43 @@ fn mount_point(root: &OwnedFd, plan: &Plan, index: usize, directory: bool) -> Re
         .map_err(|why| Refusal::new(format!("making the mount point {}", target.display()), why))
 }
 
-fn private_tmpfs(size: u64, mode: u32, exec: Exec) -> io::Result<Detached> {
-    let tmpfs = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    rustix::mount::fsconfig_set_string(tmpfs.as_fd(), "size", size.to_string())?;
-    // Empty files take no blocks, and memory of the kernel all the same.
-    rustix::mount::fsconfig_set_string(tmpfs.as_fd(), "nr_inodes", (size / 4096).max(1024).to_string())?;
-    rustix::mount::fsconfig_set_string(tmpfs.as_fd(), "mode", format!("{mode:o}"))?;
-    rustix::mount::fsconfig_create(tmpfs.as_fd())?;
-    let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    if exec == Exec::Denied {
-        attributes |= MountAttrFlags::MOUNT_ATTR_NOEXEC;
+/// A file system of the cage's own. libcontainer would make the same with some ninety system calls each.
+fn own(what: &What) -> io::Result<Detached> {
+    const OF_DEVICES: u64 = 64 << 10;
+    match what {
+        What::Private { size, mode, exec } => private_tmpfs(*size, *mode, *exec),
+        What::SharedMemory { size } => private_tmpfs(*size, 0o1777, Exec::Denied),
+        // Devices are opened there: libcontainer binds them into it.
+        What::Devices => tmpfs(OF_DEVICES, 0o755, MountAttrFlags::MOUNT_ATTR_NOEXEC),
+        What::Terminals => {
+            // Without gid=5: a map of one id has no group 5, and devpts refuses it.
+            let options = [("ptmxmode", "0666".to_owned()), ("mode", "0620".to_owned())];
+            mounted("devpts", &options, MountAttrFlags::MOUNT_ATTR_NOEXEC)
+        }
+        What::Granted { .. } | What::Denied { .. } | What::Proc => Err(Errno::INVAL.into()),
     }
-    Ok(Detached::new(rustix::mount::fsmount(tmpfs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))
+}
+
+fn private_tmpfs(size: u64, mode: u32, exec: Exec) -> io::Result<Detached> {
+    let no_exec = if exec == Exec::Denied { MountAttrFlags::MOUNT_ATTR_NOEXEC } else { MountAttrFlags::empty() };
+    tmpfs(size, mode, MountAttrFlags::MOUNT_ATTR_NODEV | no_exec)
+}
+
+fn tmpfs(size: u64, mode: u32, attributes: MountAttrFlags) -> io::Result<Detached> {
+    // Empty files take no blocks, and memory of the kernel all the same.
+    let inodes = (size / 4096).max(1024);
+    let options = [("size", size.to_string()), ("nr_inodes", inodes.to_string()), ("mode", format!("{mode:o}"))];
+    mounted("tmpfs", &options, attributes)
+}
+
+fn mounted(kind: &str, options: &[(&str, String)], attributes: MountAttrFlags) -> io::Result<Detached> {
+    let new = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        rustix::mount::fsconfig_set_string(new.as_fd(), *key, value.as_str())?;
+    }
+    rustix::mount::fsconfig_create(new.as_fd())?;
+    let attributes = attributes | MountAttrFlags::MOUNT_ATTR_NOSUID;
+    Ok(Detached::new(rustix::mount::fsmount(new.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))
 }
 
 /// An absolute path inside as one relative to the root.
