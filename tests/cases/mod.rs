@@ -44,7 +44,7 @@ const ROWS: [Row; 38] = [
         "L1",
         "the client closes stdin, smcp gets SIGTERM or SIGKILL, the client is killed: nothing is left",
         Weaker(
-            "a killed smcp leaves an empty cgroup, as root, the mark that its run is under way, and perhaps the new head of the audit chain; the next start removes them",
+            "a killed smcp leaves an empty cgroup, as root, and the file that its run is under way; the next start removes both",
         ),
         Weaker("a killed smcp leaves the run's private directories as well; the next start removes them"),
     ),
