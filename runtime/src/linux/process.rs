@@ -10,13 +10,14 @@ use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::syscall::syscall::SyscallType;
 use rustix::process::{Resource, getrlimit};
 
+use super::ahead::Aside;
 use super::channel::Channel;
 use super::init::Init;
 use super::keeper::Ends;
 use super::mounts::Deferred;
 use super::sources::Sources;
 use super::sys::{self, SignalSet};
-use super::wire::{Event, Refusal, Reporter, chain};
+use super::wire::{Event, Order, Refusal, Reporter, chain};
 use super::{enter, masks, root};
 use crate::config::{self, Scope};
 use crate::identity::{Identity, Mapping};
@@ -25,26 +26,30 @@ use crate::plan::Rlimits;
 /// Builds the cage whose order comes by the channel, for this user and in this cgroup: files that take a `0` from whoever
 /// joins. Ends with 0 where the container's init runs, else with 125; what went
 /// wrong goes to the supervisor as an event.
-pub fn main(identity: &Identity, cgroup: &[PathBuf], ends: Ends, channel: Channel) -> ! {
+pub fn main(identity: &Identity, cgroup: &[PathBuf], ends: Ends, channel: Channel, aside: Option<&Aside>) -> ! {
     let Ends { stdio, events, lifeline } = ends;
     // What libcontainer logs would stand among the server's words.
     let silent = tracing::subscriber::NoSubscriber::new();
-    let built =
-        tracing::subscriber::with_default(silent, || build(identity, cgroup, stdio, channel, &events, lifeline));
+    let built = tracing::subscriber::with_default(silent, || {
+        let order = enter(identity, cgroup, stdio, &channel, &events, &lifeline)?;
+        aside.iter().for_each(|aside| aside.come_back());
+        order.map_or(Ok(()), |order| build(order, identity, channel, &events, lifeline))
+    });
     if let Err(event) = &built {
         Reporter(&events).send(event);
     }
     sys::exit_now(if built.is_ok() { 0 } else { 125 })
 }
 
-fn build(
+/// Enters the namespaces and waits for the order, `None` where the run was refused before it came to a cage.
+fn enter(
     identity: &Identity,
     cgroup: &[PathBuf],
     stdio: [OwnedFd; 3],
-    channel: Channel,
+    channel: &Channel,
     events: &OwnedFd,
-    lifeline: OwnedFd,
-) -> Result<(), Event> {
+    lifeline: &OwnedFd,
+) -> Result<Option<Order>, Event> {
     let refused = |what: &'static str| move |why: std::io::Error| Event::Refused(Refusal::new(what, why));
     // A terminal's ^C goes to this process too; the supervisor decides what it means.
     SignalSet::all().block_only();
@@ -61,10 +66,17 @@ fn build(
         fs::write(file, "0").map_err(|why| Refusal::new(format!("joining the cgroup {}", file.display()), why))?;
     }
     enter::enter(identity)?;
-    let Some(mut order) = channel.take_order().map_err(refused("reading the order"))? else {
-        // The run was refused before it came to a cage.
-        return Ok(());
-    };
+    channel.take_order().map_err(refused("reading the order"))
+}
+
+fn build(
+    mut order: Order,
+    identity: &Identity,
+    channel: Channel,
+    events: &OwnedFd,
+    lifeline: OwnedFd,
+) -> Result<(), Event> {
+    let refused = |what: &'static str| move |why: std::io::Error| Event::Refused(Refusal::new(what, why));
     order.plan.rlimits = within_own(&order.plan.rlimits);
     let sources = match identity.mapping {
         Mapping::Unprivileged => channel.take_sources(&order.plan).map_err(refused("taking the grants"))?,
