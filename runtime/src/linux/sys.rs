@@ -23,10 +23,15 @@ pub enum Fork {
 /// # Errors
 /// The kernel's, and `EBUSY` where this process has a second thread: a child would inherit locks that nobody releases.
 pub fn fork() -> io::Result<Fork> {
-    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
-        return Err(io::Error::from_raw_os_error(libc::EBUSY));
+    // A thread that was waited for, such as one that fetched a layer, is listed until the kernel has taken it apart.
+    const LOOKS: usize = 100;
+    for _ in 0..LOOKS {
+        if std::fs::read_dir("/proc/self/task")?.count() == 1 {
+            return fork_unchecked();
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
-    fork_unchecked()
+    Err(io::Error::from_raw_os_error(libc::EBUSY))
 }
 
 /// As [`fork`], where `/proc` shows another PID namespace or none and the caller is known to have one thread.
