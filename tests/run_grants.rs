@@ -19,6 +19,7 @@ as_each_user! {
     a_dry_run_starts_nothing,
     info_shows_what_a_package_asks_for,
     doctor_tries_every_layer,
+    a_server_may_use_the_cpus_of_its_caller,
 }
 
 /// A file of variables that is not there, or a line that is none, is a usage error that names it.
@@ -139,4 +140,17 @@ fn doctor_tries_every_layer(world: &World) {
         ended.check(text.contains(layer), &format!("{layer} was expected"));
     }
     world.smcp(["doctor"]).run().ok();
+}
+
+/// The cage process is kept away from one of them while it is made; the server is not.
+fn a_server_may_use_the_cpus_of_its_caller(world: &World) {
+    let allowed = |answer: serde_json::Value| {
+        let status = answer.as_str().unwrap().to_owned();
+        status.lines().find(|line| line.starts_with("Cpus_allowed_list:")).unwrap().to_owned()
+    };
+    let verb = ["read", "/proc/self/status"];
+    let outside = allowed(world.bare(&verb).run().ok().json());
+    for _ in 0..5 {
+        assert_eq!(allowed(world.caged(&[], &verb).run().ok().json()), outside);
+    }
 }
