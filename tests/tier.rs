@@ -10,7 +10,7 @@ use crate::world::{User, World};
 
 /// As the world's user in a user namespace in which no further one can be made; without the capabilities that it brings.
 const WITHOUT: &str = r#"echo 0 >/proc/sys/user/max_user_namespaces || exit 99
-exec setpriv --inh-caps=-all --ambient-caps=-all --bounding-set=-all "$@""#;
+exec setpriv --inh-caps=-all --ambient-caps=-all "$@""#;
 
 /// The same for root, who keeps root's capabilities, and has every uid there is.
 const WITHOUT_FOR_ROOT: &str = r#"exec 3<&0

@@ -86,5 +86,8 @@ if [ -f /job/restricted ]; then
   echo "== case user-restricted-by-apparmor doctor"
   su -l tester -c smcp-restricted\ doctor
   echo "== exit $?"
+  echo "== case user-restricted-by-apparmor a-server"
+  su -l tester -c "smcp-restricted run $package exit 7"
+  echo "== exit $?"
 fi
 echo "== done"

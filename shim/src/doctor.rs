@@ -8,6 +8,7 @@ use runtime::{Advice, Ahead, Caller, Identity, Layer, Plan, Report, Signals, Sta
 use serde_json::json;
 
 use crate::exit::{self, Failure};
+use crate::run;
 use crate::settings::Settings;
 use crate::show::{self, outln};
 
@@ -19,14 +20,14 @@ pub fn doctor(fix: bool, as_json: bool, settings: &Settings) -> Result<(), Failu
     let journal = Journal::open(&settings.audit_log, &settings.state)?;
     let store = Store::open(&settings.cache)?;
     let caller = Caller::of_this_process();
-    let run = journal::new_run();
-    let identity = Identity::of_caller(&caller, UserFlag::Default, run.0);
+    let id = journal::new_run();
+    let identity = Identity::of_caller(&caller, UserFlag::Default, id.0);
     let uid = identity.uid;
     let scratch = Scratch::new(store.root())?;
     let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
     let prepare = |grant| {
         let plan = Plan::probe(identity.clone(), &scratch.tree, grant);
-        Ahead::split(&identity, run)?.prepare(&plan, &settings.private(), Tier::One, &signals)
+        Ahead::split(&identity, id)?.prepare(&plan, &settings.private(), Tier::One, &signals)
     };
     // Where grants alone are refused, as to root by an old kernel, a run without one can be had.
     let (cage, grants) = match prepare(Some(scratch.grant.as_path())) {
@@ -47,7 +48,7 @@ pub fn doctor(fix: bool, as_json: bool, settings: &Settings) -> Result<(), Failu
             "audit_log": journal.path(),
             "store": store.root(),
         }));
-        return Ok(());
+        return run::require(report, settings.least_tier);
     }
     if fix {
         show_advice(report);
@@ -65,7 +66,7 @@ pub fn doctor(fix: bool, as_json: bool, settings: &Settings) -> Result<(), Failu
     outln!("{:18} the server of caller {} is uid {uid}", "user", caller.uid);
     outln!("{:18} {} can be written", "audit log", journal.path().display());
     outln!("{:18} {} can be used", "store", store.root().display());
-    Ok(())
+    run::require(report, settings.least_tier)
 }
 
 /// What would bring more, as lines that a person may type.

@@ -176,8 +176,9 @@ pub fn require(report: &Report, least: Tier) -> Result<(), Failure> {
         // They make the tier.
         (Layer::Cgroup | Layer::Landlock, _) => None,
         (layer, _) if layer.makes_a_tier() => None,
-        // Where namespaces are missing the guard counts; a filter around this one answers in its place.
-        (Layer::ResourceLimits | Layer::Seccomp, Some(Status::Partial(_))) => None,
+        // Where namespaces are missing the guard counts, and a set that nothing can use is left; a filter around this one
+        // answers in its place.
+        (Layer::Capabilities | Layer::ResourceLimits | Layer::Seccomp, Some(Status::Partial(_))) => None,
         (_, Some(status)) => Some(format!("{layer} is {status}")),
     });
     if let Some(lost) = lost {

@@ -71,22 +71,26 @@ fn capabilities(namespaces: bool) -> Status {
     let Ok(status) = fs::read_to_string("/proc/self/status") else {
         return Status::Absent("/proc/self/status cannot be read".into());
     };
+    let mut left = None;
     for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
         let bits = status.lines().find_map(|line| line.strip_prefix(set)?.strip_prefix(":\t"));
         match bits.map(|bits| u64::from_str_radix(bits.trim(), 16)) {
             Some(Ok(0)) => {}
-            Some(Ok(bits)) => return Status::Partial(format!("{set} is {bits:#x}")),
+            Some(Ok(bits)) if set == "CapBnd" && !namespaces => left = Some(bits),
+            Some(Ok(bits)) => return Status::Absent(format!("{set} is {bits:#x}")),
             Some(Err(_)) | None => return Status::Absent(format!("{set} cannot be read")),
         }
     }
-    // Without namespaces the filter is what refuses one: it is tried there.
-    if !namespaces {
-        return Status::Full;
-    }
-    // A user namespace of its own would bring them all back. Where this succeeds, the run is refused.
-    match sys::unshare(UnshareFlags::NEWUSER) {
-        Err(_) => Status::Full,
-        Ok(()) => Status::Partial("a user namespace that can be made inside gives them back".into()),
+    match left {
+        // An ordinary user may not empty it. It bounds what an exec can bring, which is nothing with no_new_privs.
+        Some(bits) => Status::Partial(format!("the bounding set, {bits:#x}, is left, without effect by no_new_privs")),
+        // Without namespaces the filter is what refuses one: it is tried there.
+        None if !namespaces => Status::Full,
+        // A user namespace of its own would bring them all back. Where this succeeds, the run is refused.
+        None => match sys::unshare(UnshareFlags::NEWUSER) {
+            Err(_) => Status::Full,
+            Ok(()) => Status::Absent("a user namespace that can be made inside gives them back".into()),
+        },
     }
 }
 
