@@ -87,6 +87,10 @@ fn k10_root_without_namespaces_is_no_root_inside() {
     for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
         assert_eq!(ids[set], "0000000000000000", "{set}: {ids}");
     }
+    // Grants are shifted by mounts, of which there are none.
+    let grant = ["--allow-read", &world.text("project")];
+    bare!(&world, &grant, &["exit", "7"]).run().expect(125).explains(&["shifting its owner", "--user root"]);
+    bare!(&world, &[&["--user", "root"][..], &grant].concat(), &["exit", "7"]).run().expect(7);
     // A cache that this user cannot get to is named.
     fs::set_permissions(world.path("cache"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     let ended = bare!(&world, &[], &["ids"]).run().expect(125);

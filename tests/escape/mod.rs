@@ -244,7 +244,7 @@ fn each(world: &World, attempts: &[Attempt]) {
         for (grants, these) in by_grants {
             let flags = grants.flags(world);
             let flags: Vec<_> = flags.iter().map(String::as_str).collect();
-            if !tier.supports(grants) {
+            if !tier.supports(grants, world) {
                 tier.caged(world, &flags, &["exit", "0"]).run().expect(125);
                 continue;
             }

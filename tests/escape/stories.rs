@@ -79,7 +79,7 @@ fn becoming_root_by_a_set_user_id_program(world: &World) {
     let effective = |ids: serde_json::Value| ids["Uid"].as_str().unwrap().split(' ').nth(1).unwrap().to_owned();
     assert_eq!(effective(world.bare(&["exec", program, "ids"]).run().ok().json()), "0");
     let flags = ["--allow-write", &world.text("project"), "--allow-subprocess"];
-    for tier in Tier::offered(world) {
+    for tier in Tier::with_grants(world) {
         let inside = tier.caged(world, &flags, &["exec", program, "ids"]).run().ok().json();
         assert!(effective(inside.clone()) != "0" || tier.is_root(), "{tier}: {inside}");
         assert_eq!(inside["CapEff"], "0000000000000000", "{tier}");
@@ -260,7 +260,7 @@ fn a_name_that_begins_like_a_grant(world: &World) {
     let (grant, file) = (world.text("project"), world.file("project-private/file", SECRET));
     let verb = ["read", file.to_str().unwrap()];
     world.bare(&verb).run().ok();
-    for tier in Tier::offered(world) {
+    for tier in Tier::with_grants(world) {
         for grant in [&grant, &format!("{grant}/")] {
             tier.caged(world, &["--allow-write", grant], &verb).run().expect(REFUSED);
         }
@@ -332,7 +332,7 @@ fn the_callers_right_to_real_time_is_not_the_servers(world: &World) {
 /// test; the kernel starts none where the limit on cores is 1, core(5).
 fn a_crash_starts_nothing_of_the_hosts(world: &World) {
     let tools = [needs::program("prlimit", "util-linux")];
-    for tier in Tier::offered(world) {
+    for tier in Tier::with_grants(world) {
         let limits = tier.caged(world, &[], &["limits"]).run().ok().text();
         let cores = limits.split("\", \"").find_map(|line| line.strip_prefix("Max core file size")).unwrap();
         let values: Vec<_> = cores.split_whitespace().take(2).collect();

@@ -70,9 +70,23 @@ impl Tier {
         matches!(self, Tier::AsRoot | Tier::AsRootWithoutNamespaces)
     }
 
+    /// Those at which something can be granted.
+    pub fn with_grants(world: &World) -> Vec<Tier> {
+        Tier::offered(world).into_iter().filter(|tier| tier.shifts(world)).collect()
+    }
+
     /// Whether a run with such grants is possible, or else refused: what is denied in a grant needs a mount.
-    pub fn supports(self, grants: Grants) -> bool {
-        !self.is_without_namespaces() || grants != Grants::Denying
+    pub fn supports(self, grants: Grants, world: &World) -> bool {
+        match grants {
+            Grants::Nothing => true,
+            Grants::Denying => !self.is_without_namespaces(),
+            Grants::Reading | Grants::Writing | Grants::Programs => self.shifts(world),
+        }
+    }
+
+    /// Whether files come to belong to the server: root's unprivileged one owns none, and needs a mount for it.
+    fn shifts(self, world: &World) -> bool {
+        self != Tier::WithoutNamespaces || world.user() == User::Ordinary
     }
 
     /// `smcp run FLAGS PROBE VERB…` at this tier.

@@ -239,8 +239,16 @@ pub fn relocate(plan: &Plan, place: &Place, why: &str) -> Result<(Plan, Bare), R
     let mut moved = vec![(plan.identity.home.clone(), place.home())];
     for mount in &plan.mounts {
         match &mount.what {
-            What::Granted { source, from: Provider::State, .. } => {
-                bare.granted.push((source.clone(), Access::Rw));
+            // The files are root's or their owners', and stay so.
+            What::Granted { source, from: Provider::User | Provider::State, .. }
+                if plan.identity.mapping == Mapping::Unprivileged =>
+            {
+                let what = format!("the grant {}", source.display());
+                return Err(cannot(what, "shifting its owner to root's unprivileged server")
+                    .hint("run smcp as an ordinary user, or accept the server as root by --user root"));
+            }
+            What::Granted { source, access, from: Provider::State, .. } => {
+                bare.granted.push((source.clone(), *access));
                 moved.retain(|(target, _)| *target != mount.target);
                 moved.push((mount.target.clone(), source.clone()));
             }
