@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::place;
 use crate::registry;
 use crate::servers::{AZURE_VERSION, NPM_VERSION, PYPI_VERSION, bare_azure, bare_npm, bare_pypi, inspect};
-use crate::world::{User, World, as_each_user};
+use crate::world::{User, World, as_each_user, at_each_tier};
 
 /// A first build fetches a base, a runtime and a closure.
 const BUILD: Duration = Duration::from_secs(600);
@@ -17,13 +17,17 @@ const BUILD: Duration = Duration::from_secs(600);
 /// What every server is asked, apart from its own calls.
 const LISTS: [&[&str]; 3] = [&["tools/list"], &["resources/list"], &["prompts/list"]];
 
-as_each_user! {
+at_each_tier! {
     everything,
     filesystem,
     memory,
     time,
     time_by_the_hosts_python,
     git,
+}
+
+as_each_user! {
+    // It reads itself by /proc/self/exe, which is the package's loader at tier 1.
     dotnet,
 }
 
@@ -81,7 +85,7 @@ fn filesystem(world: &World) {
         ],
     );
     // One after the other, as each changes the same file.
-    for command in server.both() {
+    for command in server.both(world) {
         inspect(
             world,
             &command,
@@ -116,7 +120,7 @@ fn memory(world: &World) {
     server.is_the_same_caged(world, &[]);
     let entities = r#"entities=[{"name":"smcp","entityType":"program","observations":["cages servers"]}]"#;
     let told: Vec<_> = server
-        .both()
+        .both(world)
         .iter()
         .map(|command| {
             let create =
@@ -212,9 +216,10 @@ struct Server {
 
 impl Server {
     /// The command lines without and with a cage.
-    fn both(&self) -> [Vec<String>; 2] {
+    fn both(&self, world: &World) -> [Vec<String>; 2] {
         let bare = [self.bare.clone(), self.arguments.clone()].concat();
-        let smcp = vec![place::smcp().to_str().unwrap().to_owned(), "run".into()];
+        let mut smcp: Vec<String> = world.wrapper().iter().map(|word| (*word).to_owned()).collect();
+        smcp.extend([place::smcp().to_str().unwrap().to_owned(), "run".into()]);
         let caged = [smcp, self.flags.clone(), vec![self.reference.clone()], self.arguments.clone()].concat();
         [bare, caged]
     }
@@ -223,7 +228,7 @@ impl Server {
     #[track_caller]
     fn is_the_same_caged(&self, world: &World, calls: &[&[&str]]) {
         world.smcp(["pull", &self.reference]).run().ok();
-        let [bare, cage] = self.both();
+        let [bare, cage] = self.both(world);
         let calls: Vec<&[&str]> = LISTS.iter().copied().chain(calls.iter().copied()).collect();
         thread::scope(|scope| {
             let questions: Vec<_> = calls

@@ -221,6 +221,14 @@ impl World {
         }
     }
 
+    /// The words before smcp's own that make the machine what it is in this world.
+    pub fn wrapper(&self) -> &'static [&'static str] {
+        match self.namespaces {
+            Namespaces::AsHere => &[],
+            Namespaces::Refused => tier::wrapper(self).expect("util-linux was looked for"),
+        }
+    }
+
     /// Any other program, as the same user in the same environment: what happens without a cage.
     pub fn program<A: AsRef<OsStr>>(
         &self,

@@ -327,10 +327,14 @@ fn environment(plan: &Plan, place: &Place, inside: &dyn Fn(&Path) -> Option<Path
     };
     let mut env: Vec<Variable> =
         plan.env.iter().map(|variable| Variable { name: variable.name.clone(), value: of(variable) }).collect();
-    if !env.iter().any(|variable| variable.name == "TMPDIR") {
-        let value = Secret::new(place.temporary().display().to_string());
-        env.push(Variable { name: "TMPDIR".into(), value });
-    }
+    let mut add = |name: &str, value: String| {
+        if !env.iter().any(|variable| variable.name == name) {
+            env.push(Variable { name: name.into(), value: Secret::new(value) });
+        }
+    };
+    add("TMPDIR", place.temporary().display().to_string());
+    // git ends where the system's settings are there and closed; in a root of its own there are none.
+    add("GIT_CONFIG_NOSYSTEM", "1".into());
     env
 }
 
