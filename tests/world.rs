@@ -51,26 +51,34 @@ impl User {
     }
 }
 
-/// Makes two tests of each story: as root (where the tests run as root) and as an ordinary user.
+/// The tests of one story: as root (where the tests run as root) and as an ordinary user.
+macro_rules! each_user {
+    ($story:ident) => {
+        use crate::needs;
+        use crate::world::{User, World};
+
+        #[test]
+        fn as_root() {
+            if needs::root() {
+                super::$story(&World::new(User::Root));
+            }
+        }
+
+        #[test]
+        fn as_user() {
+            super::$story(&World::new(User::Ordinary));
+        }
+    };
+}
+pub(crate) use each_user;
+
+/// Makes two tests of each story, one for each user.
 ///
 /// A story is a function of the same name that takes its world.
 macro_rules! as_each_user {
     ($($story:ident),+ $(,)?) => { $(
         mod $story {
-            use crate::needs;
-            use crate::world::{User, World};
-
-            #[test]
-            fn as_root() {
-                if needs::root() {
-                    super::$story(&World::new(User::Root));
-                }
-            }
-
-            #[test]
-            fn as_user() {
-                super::$story(&World::new(User::Ordinary));
-            }
+            crate::world::each_user!($story);
         }
     )+ };
 }
@@ -80,20 +88,7 @@ pub(crate) use as_each_user;
 macro_rules! at_each_tier {
     ($($story:ident),+ $(,)?) => { $(
         mod $story {
-            use crate::needs;
-            use crate::world::{User, World};
-
-            #[test]
-            fn as_root() {
-                if needs::root() {
-                    super::$story(&World::new(User::Root));
-                }
-            }
-
-            #[test]
-            fn as_user() {
-                super::$story(&World::new(User::Ordinary));
-            }
+            crate::world::each_user!($story);
 
             #[test]
             fn at_tier_1() {

@@ -24,7 +24,7 @@ impl Report {
     /// How strong the cage is as a whole. What of a layer is `partial` counts, since it names what is missing.
     pub fn tier(&self) -> Tier {
         let full = |layer| self.status(layer) == Some(&Status::Full);
-        let namespaces = Layer::OF_NAMESPACES.into_iter().all(full);
+        let namespaces = Layer::of_namespaces().all(full);
         let landlock = matches!(self.status(Layer::Landlock), Some(Status::Full | Status::Partial(_)));
         match (namespaces, landlock, full(Layer::Cgroup)) {
             (true, true, true) => Tier::Three,
@@ -40,7 +40,7 @@ impl Report {
         self.iter().filter(move |(layer, status)| match layer {
             Layer::Cgroup => tier == Tier::Two && **status != Status::Full,
             Layer::Landlock => matches!(status, Status::Absent(_)),
-            _ => Layer::OF_NAMESPACES.contains(layer) && **status != Status::Full,
+            _ => layer.is_of_namespaces() && **status != Status::Full,
         })
     }
 
@@ -123,21 +123,14 @@ pub enum Layer {
 }
 
 impl Layer {
-    /// What keeps the host's files, processes and network out of sight.
-    const OF_NAMESPACES: [Layer; 8] = [
-        Layer::UserNamespace,
-        Layer::MountNamespace,
-        Layer::PidNamespace,
-        Layer::NetworkNamespace,
-        Layer::IpcNamespace,
-        Layer::UtsNamespace,
-        Layer::CgroupNamespace,
-        Layer::ReadOnlyRoot,
-    ];
+    /// Whether the layer is one of those that the namespaces make together: what keeps the host's files, processes and
+    /// network out of sight. They stand before all others.
+    pub fn is_of_namespaces(self) -> bool {
+        self <= Layer::ReadOnlyRoot
+    }
 
-    /// Whether the layer is one of those that the namespaces make together.
-    pub fn makes_a_tier(self) -> bool {
-        Layer::OF_NAMESPACES.contains(&self)
+    fn of_namespaces() -> impl Iterator<Item = Layer> {
+        Layer::ALL.into_iter().filter(|layer| layer.is_of_namespaces())
     }
 
     /// Every layer, in the order of [`Report::iter`].
@@ -237,7 +230,7 @@ mod tests {
         let no = || Status::Absent("not here".into());
         let report = |namespaces: bool, landlock: Status, cgroup: Status| {
             let mut report = Report::default();
-            Layer::OF_NAMESPACES.into_iter().for_each(|layer| report.set(layer, Status::Full));
+            Layer::of_namespaces().for_each(|layer| report.set(layer, Status::Full));
             if !namespaces {
                 report.set(Layer::PidNamespace, no());
             }

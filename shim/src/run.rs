@@ -175,7 +175,7 @@ pub fn require(report: &Report, least: Tier) -> Result<(), Failure> {
         (_, None) => Some(format!("{layer} was not measured")),
         // They make the tier.
         (Layer::Cgroup | Layer::Landlock, _) => None,
-        (layer, _) if layer.makes_a_tier() => None,
+        (layer, _) if layer.is_of_namespaces() => None,
         // Where namespaces are missing the guard counts, and a set that nothing can use is left; a filter around this one
         // answers in its place.
         (Layer::Capabilities | Layer::ResourceLimits | Layer::Seccomp, Some(Status::Partial(_))) => None,

@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use landlock::{ABI, AccessFs, BitFlags};
-use rustix::fs::{FlockOperation, Mode, OFlags, ResolveFlags, flock};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
+use super::cgroup::hold;
 use super::guard;
 use super::landlock::{Right, readable, writable};
 use super::programs::{self, Kind};
@@ -192,12 +193,6 @@ fn sweep(base: &Path) {
     }
 }
 
-fn hold(directory: &Path) -> io::Result<OwnedFd> {
-    let fd = rustix::fs::open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
-    Ok(fd)
-}
-
 /// Lets other users walk through one of root's own directories, without a look at what is in it: the unprivileged user that
 /// root's server is reaches the package by path, where no mount brings it.
 fn let_through(directory: &Path) -> io::Result<()> {
@@ -351,7 +346,7 @@ struct Tree {
 
 /// Where the libraries of a package are, in the order of the usual loaders.
 const LIBRARIES: [&str; 8] = [
-    concat!("/lib/", "x86_64-linux-gnu"),
+    "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
     "/lib/aarch64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",

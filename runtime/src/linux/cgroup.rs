@@ -110,7 +110,9 @@ impl Cgroup {
             let mut given: Vec<String> = given.split_whitespace().map(str::to_owned).collect();
             // The root may hold processes and give controllers to children all the same.
             if parent == mount && !given.iter().any(|name| name == "memory") {
-                for name in ["memory", "pids", "cpu"] {
+                let has = fs::read_to_string(parent.join("cgroup.controllers")).unwrap_or_default();
+                let has = |name: &&str| has.split_whitespace().any(|there| there == *name);
+                for name in ["memory", "pids", "cpu"].into_iter().filter(has) {
                     if fs::write(parent.join("cgroup.subtree_control"), format!("+{name}")).is_ok() {
                         given.push(name.into());
                     }
@@ -318,7 +320,10 @@ fn sweep(parent: &Path) {
 }
 
 /// Locks a directory until the descriptor is closed, also by SIGKILL.
-fn hold(directory: &Path) -> io::Result<OwnedFd> {
+///
+/// # Errors
+/// The kernel's: `EWOULDBLOCK` where somebody holds it.
+pub fn hold(directory: &Path) -> io::Result<OwnedFd> {
     let fd = rustix::fs::open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
     Ok(fd)

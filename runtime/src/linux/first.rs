@@ -83,7 +83,7 @@ impl First {
         }
         match self.kind {
             Kind::Init => self.reap_others(),
-            Kind::Keeper => end_orphans(),
+            Kind::Keeper => end_descendants(),
         }
         Ok(self.ended)
     }
@@ -108,15 +108,17 @@ impl Drop for First {
     }
 }
 
-/// Kills what a keeper left that was killed itself: its children are ours by then, who adopt orphans.
-fn end_orphans() {
+/// Kills every descendant of this process until there is none: each becomes its child once its parents are gone, since it
+/// adopts orphans. The keeper does so at its end, and the supervisor after that of a keeper, which may have been killed.
+pub fn end_descendants() {
     const PATIENCE: Duration = Duration::from_secs(5);
+    let own = rustix::process::getpid();
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         match sys::wait(Children::Any, false) {
             Ok(Waited::Ended(_)) => {}
             Ok(Waited::Running) => {
-                for pid in guard::descendants(rustix::process::getpid()) {
+                for pid in guard::descendants(own) {
                     sys::kill(pid, libc::SIGKILL);
                 }
                 std::thread::sleep(Duration::from_micros(500));

@@ -5,17 +5,16 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use rustix::process::{DumpableBehavior, Pid, Signal};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::bare::Bare;
 use super::enter;
-use super::guard;
+use super::first;
 use super::init;
 use super::server;
-use super::sys::{self, Children, Fork, SignalSet, Waited};
+use super::sys::{self, Fork, SignalSet};
 use super::wire::{Event, Order, Refusal, Reporter};
 use crate::identity::Mapping;
 
@@ -42,7 +41,7 @@ pub fn main(order: &Order, cgroup: &[PathBuf], ends: Ends) -> ! {
         Ok((server, signals)) => {
             let _pinned = Bare::pinned(server.as_raw_nonzero().get());
             sys::close_stdio();
-            init::keep(server, &signals, &lifeline, &report, &kill_the_rest)
+            init::keep(server, &signals, &lifeline, &report, &first::end_descendants)
         }
         Err(refusal) => {
             report.send(&Event::Refused(refusal));
@@ -123,24 +122,4 @@ fn reach(order: &Order) -> Result<(), Refusal> {
             "run smcp as an ordinary user, name a cache that every user can reach by MCP_CACHE_DIR, or accept the server as root by --user root",
         )
     })
-}
-
-/// Kills every descendant until there is none. Each is a child of this process once its parents are gone.
-fn kill_the_rest() {
-    const PATIENCE: Duration = Duration::from_secs(5);
-    let own = rustix::process::getpid();
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline {
-        for pid in guard::descendants(own) {
-            sys::kill(pid, libc::SIGKILL);
-        }
-        loop {
-            match sys::wait(Children::Any, false) {
-                Ok(Waited::Ended(_)) => {}
-                Ok(Waited::Running) => break,
-                Ok(Waited::Childless) | Err(_) => return,
-            }
-        }
-        std::thread::sleep(Duration::from_micros(500));
-    }
 }

@@ -30,7 +30,7 @@ use bundle::Access;
 /// force, where one is.
 pub fn confine(order: &Order, entry: Option<&Path>) -> (Status, Option<ABI>) {
     let bare = order.bare.as_ref();
-    let canaries = bare.map_or(Canary::OF_A_ROOT, |bare| Canary::OfTheHost { file: &bare.canary });
+    let canaries = bare.map_or(Canary::OfARoot, |bare| Canary::OfTheHost { file: &bare.canary });
     let before = canaries.sing();
     let least = if bare.is_some() { Bare::LEAST_ABI } else { ABI::V1 };
     let (abi, rules) = match newest(least, |abi| create(abi, bare.is_some())) {
@@ -170,14 +170,12 @@ pub fn writable() -> BitFlags<AccessFs> {
 enum Canary<'a> {
     /// In a root of its own: `read` and `execute` are of smcp itself, on a mount that was left behind; `write` is of the
     /// server's own name.
-    OfARoot { file: &'a CStr, name: &'a CStr },
+    OfARoot,
     /// On the host's root: a file of the run that is not granted, and any TCP port.
     OfTheHost { file: &'a Path },
 }
 
 impl Canary<'_> {
-    const OF_A_ROOT: Canary<'static> = Canary::OfARoot { file: c"/proc/self/exe", name: c"/proc/self/comm" };
-
     fn sing(self) -> Canaries {
         let open = |path: &CStr, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).map(drop);
         let of = |read: &CStr, write: &CStr, outside: Option<Pid>, port| Canaries {
@@ -188,7 +186,7 @@ impl Canary<'_> {
             port,
         };
         match self {
-            Canary::OfARoot { file, name } => of(file, name, Some(Pid::INIT), None),
+            Canary::OfARoot => of(c"/proc/self/exe", c"/proc/self/comm", Some(Pid::INIT), None),
             Canary::OfTheHost { file } => match CString::new(file.as_os_str().as_bytes()) {
                 Ok(file) => of(&file, &file, rustix::process::getppid(), Some(bind_any_port())),
                 Err(_) => of(c"", c"", None, None),

@@ -24,15 +24,13 @@ pub struct Detached {
     later: Option<Restriction>,
 }
 
-/// What every mount of a tree is to have beside nosuid.
+/// What every mount of a tree is to have beside nosuid and nodev.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restriction {
     /// Nothing is written.
     pub read_only: bool,
     /// Nothing is executed.
     pub no_exec: bool,
-    /// Devices can be opened.
-    pub devices: bool,
 }
 
 impl Detached {
@@ -179,7 +177,7 @@ impl Deferred {
 
 /// What the plan's rendering for libcontainer asks for, `None` for mounts that it does not make.
 fn of_libcontainer(what: &What) -> Option<Restriction> {
-    let of_proc = Restriction { read_only: false, no_exec: true, devices: false };
+    let of_proc = Restriction { read_only: false, no_exec: true };
     matches!(what, What::Proc).then_some(of_proc)
 }
 
@@ -212,15 +210,14 @@ impl Part {
 
     fn is(&self, to: Restriction) -> bool {
         self.has("nosuid")
-            && (to.devices || self.has("nodev"))
+            && self.has("nodev")
             && (!to.read_only || self.has("ro"))
             && (!to.no_exec || self.has("noexec"))
     }
 
     /// A remount sets all flags anew, so those that it has are named again; the kernel keeps the times' own.
     fn restrict(&self, path: &Path, to: Restriction) -> io::Result<()> {
-        let mut flags = MountFlags::BIND | MountFlags::NOSUID;
-        flags.set(MountFlags::NODEV, !to.devices || self.has("nodev"));
+        let mut flags = MountFlags::BIND | MountFlags::NOSUID | MountFlags::NODEV;
         flags.set(MountFlags::RDONLY, to.read_only || self.has("ro"));
         flags.set(MountFlags::NOEXEC, to.no_exec || self.has("noexec"));
         Ok(rustix::mount::mount_remount(path, flags, "")?)
@@ -294,9 +291,9 @@ mod tests {
     #[test]
     fn a_mount_is_restricted_where_it_has_every_flag() {
         let found = beneath(30, parse(TABLE));
-        let to = |read_only, no_exec| Restriction { read_only, no_exec, devices: false };
+        let to = |read_only, no_exec| Restriction { read_only, no_exec };
         assert!(found[0].is(to(true, true)));
         assert!(found[1].is(to(false, false)) && !found[1].is(to(true, false)) && !found[1].is(to(false, true)));
-        assert!(!found[2].is(to(false, false)) && found[2].is(Restriction { devices: true, ..to(false, false) }));
+        assert!(!found[2].is(to(false, false)));
     }
 }

@@ -105,7 +105,7 @@ fn open_grant(
         .map_err(|why| fail(why.into()))?;
     let stat = rustix::fs::fstat(&file).map_err(|why| fail(why.into()))?;
     let mut mount = Detached::copy_of(&file).map_err(fail)?;
-    let restriction = Restriction { read_only: access == Access::Ro, no_exec: exec == Exec::Denied, devices: false };
+    let restriction = Restriction { read_only: access == Access::Ro, no_exec: exec == Exec::Denied };
     match identity.mapping {
         Mapping::Caller | Mapping::Root => mount.restrict(restriction).map_err(fail)?,
         Mapping::Unprivileged => {
