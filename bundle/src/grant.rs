@@ -3,6 +3,7 @@
 
 mod arguments;
 mod denies;
+mod egress;
 mod environment;
 mod files;
 mod flags;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+pub use egress::Egress;
 pub use flags::{EnvFlag, FlagError, MountFlag, StateName, SubprocessFlag, parse_env_file};
 
 use crate::limits::{LimitRequest, Limits};
@@ -52,6 +54,7 @@ pub fn judge(package: &Package, request: &Request, max: &Limits, caller: &Caller
         denied,
         env,
         subprocess,
+        egress: Egress::default(),
         limits: Limits::effective(&request.limits, &package.manifest.limits, max),
         withheld: verdict.withheld,
         notes: verdict.notes,
@@ -115,6 +118,8 @@ pub struct Grant {
     pub env: Vec<(String, Secret)>,
     /// Which foreign programs may be started.
     pub subprocess: Subprocess,
+    /// Where it may connect to.
+    pub egress: Egress,
     /// Limits in force.
     pub limits: Limits,
     /// What the manifest asks for and the run does not get.
@@ -134,6 +139,7 @@ impl Grant {
             denied: Vec::new(),
             env: Vec::new(),
             subprocess: Subprocess::Denied,
+            egress: Egress::default(),
             limits: Limits::default(),
             withheld: Vec::new(),
             notes: Vec::new(),

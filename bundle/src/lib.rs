@@ -22,8 +22,8 @@ mod ustar;
 
 pub use config::{Execution, ImageConfig, RootFs, RootFsKind};
 pub use grant::{
-    CallerEnv, Denied, EnvFlag, FlagError, Grant, Mount, MountFlag, Reason, ReasonKind, Request, StateName, Subprocess,
-    SubprocessFlag, Withheld, Workdir, judge, parse_env_file,
+    CallerEnv, Denied, Egress, EnvFlag, FlagError, Grant, Mount, MountFlag, Reason, ReasonKind, Request, StateName,
+    Subprocess, SubprocessFlag, Withheld, Workdir, judge, parse_env_file,
 };
 pub use limits::{LimitRequest, Limits};
 pub use manifest::{

@@ -5,6 +5,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// One destination: `HOST`, `HOST:PORT`, `HOST:PORT,PORT`, `*.SUFFIX:PORT`,
 /// `ADDRESS:PORT`, `[V6]:PORT` or `CIDR:PORT`; without a port 443.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,6 +78,19 @@ impl FromStr for Host {
     fn from_str(text: &str) -> Result<Host, OutboundError> {
         let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
         parse_host(bare).map_err(|why| OutboundError { text: text.into(), why })
+    }
+}
+
+impl Serialize for Outbound {
+    /// As text, in the grammar that it is read by.
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Outbound {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Outbound, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bundle::{Access, Grant, Limits, Origin, Secret, Subprocess};
+use bundle::{Access, Egress, Grant, Limits, Origin, Secret, Subprocess};
 use serde::{Deserialize, Serialize};
 
 use crate::identity::Identity;
@@ -37,6 +37,9 @@ pub struct Plan {
     pub mounts: Vec<Mount>,
     /// Which programs can be executed.
     pub programs: Programs,
+    /// Where the server may connect to beside its own loopback.
+    #[serde(default, skip_serializing_if = "Egress::is_empty")]
+    pub egress: Egress,
     /// The caps of setrlimit(2), soft and hard alike.
     pub rlimits: Rlimits,
     /// The limits of the run, in force by `rlimits` or watched by the supervisor.
@@ -253,6 +256,7 @@ impl Plan {
             links: host.map(|host| host.links.clone()).unwrap_or_default(),
             mounts: mounts(grant, &identity, &programs, host),
             programs,
+            egress: grant.egress.clone(),
             rlimits: rlimits(grant),
             limits: Watched::from(&grant.limits),
             identity,

@@ -31,6 +31,7 @@ mod seccomp_table;
 mod server;
 mod shown;
 mod signals;
+mod sockets;
 mod sources;
 #[allow(unsafe_code)]
 mod sys;
@@ -41,4 +42,5 @@ pub use ahead::Ahead;
 pub use cage::{Cage, How, Masked, Outcome, Prepared};
 pub use programs::useless_programs;
 pub use signals::Signals;
+pub use sockets::{SocketKind, Sockets, answer};
 pub use wire::{NotExecuted, NotExecutedKind, Refusal};

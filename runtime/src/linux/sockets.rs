@@ -1,0 +1,162 @@
+//! Sockets in the cage's network namespace for the supervisor, which stays outside of it. A socket belongs to the namespace
+//! of the process that made it, so PID 1 makes them, on request and as many as a run needs.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socket_with, socketpair,
+};
+
+/// As many descriptors as one message takes, unix(7).
+const MOST: usize = 253;
+
+/// Which socket is wanted. All are non-blocking, close-on-exec and not bound; those of IPv6 take no IPv4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SocketKind {
+    /// UDP over IPv4.
+    Udp4,
+    /// UDP over IPv6.
+    Udp6,
+    /// TCP over IPv4.
+    Tcp4,
+    /// TCP over IPv6.
+    Tcp6,
+}
+
+impl SocketKind {
+    const ALL: [SocketKind; 4] = [SocketKind::Udp4, SocketKind::Udp6, SocketKind::Tcp4, SocketKind::Tcp6];
+
+    fn make(self) -> rustix::io::Result<OwnedFd> {
+        let (family, kind) = match self {
+            SocketKind::Udp4 => (AddressFamily::INET, SocketType::DGRAM),
+            SocketKind::Udp6 => (AddressFamily::INET6, SocketType::DGRAM),
+            SocketKind::Tcp4 => (AddressFamily::INET, SocketType::STREAM),
+            SocketKind::Tcp6 => (AddressFamily::INET6, SocketType::STREAM),
+        };
+        let socket = socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+        if family == AddressFamily::INET6 {
+            rustix::net::sockopt::set_ipv6_v6only(&socket, true)?;
+        }
+        Ok(socket)
+    }
+}
+
+/// The supervisor's end.
+#[derive(Debug)]
+pub struct Sockets(OwnedFd);
+
+impl Sockets {
+    /// The supervisor's end, and that of the process inside, which answers by [`answer`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn pair() -> io::Result<(Sockets, OwnedFd)> {
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok((Sockets(ours), theirs))
+    }
+
+    /// One socket of each kind, in this order. Waits for the process inside, which has nothing else to do.
+    ///
+    /// # Errors
+    /// `EPIPE` and `UnexpectedEof` where that process is gone; the kernel's word where it could not make one, `EAFNOSUPPORT`
+    /// where a machine has no IPv6.
+    pub fn ask(&self, kinds: &[SocketKind]) -> io::Result<Vec<OwnedFd>> {
+        let mut all = Vec::with_capacity(kinds.len());
+        for some in kinds.chunks(MOST) {
+            let wanted: Vec<u8> = some.iter().map(|kind| *kind as u8).collect();
+            rustix::net::send(&self.0, &wanted, SendFlags::NOSIGNAL)?;
+            let (failed, sockets) = receive(&self.0)?;
+            if failed != 0 {
+                return Err(io::Error::from_raw_os_error(failed));
+            }
+            if sockets.len() != some.len() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            all.extend(sockets);
+        }
+        Ok(all)
+    }
+}
+
+/// Answers one request, for which `theirs` is readable. The supervisor's end is told what went wrong.
+///
+/// # Errors
+/// Where the supervisor is gone.
+pub fn answer(theirs: &OwnedFd) -> io::Result<()> {
+    let mut wanted = [0_u8; MOST];
+    let length = rustix::io::read(theirs, &mut wanted)?;
+    if length == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let kind = |byte: &u8| SocketKind::ALL.get(usize::from(*byte)).copied().ok_or(Errno::INVAL);
+    match wanted[..length].iter().map(|byte| kind(byte)?.make()).collect::<Result<Vec<_>, _>>() {
+        Ok(sockets) => {
+            let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
+            let mut space = vec![MaybeUninit::uninit(); SendAncillaryMessage::ScmRights(&sockets).size()];
+            let mut message = SendAncillaryBuffer::new(&mut space);
+            message.push(SendAncillaryMessage::ScmRights(&sockets));
+            sendmsg(theirs, &[IoSlice::new(&0_i32.to_ne_bytes())], &mut message, SendFlags::NOSIGNAL)?;
+        }
+        Err(why) => {
+            rustix::net::send(theirs, &why.raw_os_error().to_ne_bytes(), SendFlags::NOSIGNAL)?;
+        }
+    }
+    Ok(())
+}
+
+/// The error number that came, 0 for none, and the sockets.
+fn receive(from: &OwnedFd) -> io::Result<(i32, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut message = RecvAncillaryBuffer::new(&mut space);
+    let mut number = [0_u8; 4];
+    let received = rustix::io::retry_on_intr(|| {
+        recvmsg(from, &mut [IoSliceMut::new(&mut number)], &mut message, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    if received.bytes != number.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let sockets = message.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(sockets) => Some(sockets),
+        _ => None,
+    });
+    Ok((i32::from_ne_bytes(number), sockets.flatten().collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_come_in_the_order_that_was_asked_for() {
+        let (ours, theirs) = Sockets::pair().unwrap();
+        let kinds: Vec<_> = SocketKind::ALL.into_iter().cycle().take(600).collect();
+        let sockets = std::thread::scope(|scope| {
+            scope.spawn(|| while answer(&theirs).is_ok() {});
+            let sockets = ours.ask(&kinds).unwrap();
+            drop(ours);
+            sockets
+        });
+        for (kind, socket) in kinds.iter().zip(&sockets) {
+            let stream = matches!(kind, SocketKind::Tcp4 | SocketKind::Tcp6);
+            let wanted = if stream { SocketType::STREAM } else { SocketType::DGRAM };
+            assert_eq!(rustix::net::sockopt::socket_type(socket), Ok(wanted));
+            let wanted = match kind {
+                SocketKind::Udp4 | SocketKind::Tcp4 => AddressFamily::INET,
+                SocketKind::Udp6 | SocketKind::Tcp6 => AddressFamily::INET6,
+            };
+            assert_eq!(rustix::net::sockopt::socket_domain(socket), Ok(wanted));
+        }
+        assert_eq!(sockets.len(), kinds.len());
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_an_error_and_no_signal() {
+        let (ours, theirs) = Sockets::pair().unwrap();
+        drop(theirs);
+        assert_eq!(ours.ask(&[SocketKind::Tcp4]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+}
