@@ -1,17 +1,23 @@
 //! PID 1 of the cage: reaps, passes signals on, carries the server's exit status, dies with the supervisor.
 
+use std::cell::Cell;
 use std::collections::HashMap;
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::rc::Rc;
 
+use libcontainer::notify_socket::NOTIFY_FILE;
 use libcontainer::oci_spec::runtime::Spec;
 use libcontainer::workload::{Executor, ExecutorError, ExecutorSetEnvsError, ExecutorValidationError};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Pid, Signal};
 
 use super::mounts::Deferred;
+use super::process::NAME;
 use super::server;
 use super::sys::{self, Children, Fork, How, SignalDescriptor, SignalSet, Waited};
 use super::wire::{Event, Order, Refusal, Reporter};
@@ -26,6 +32,8 @@ pub struct Init {
     events: Rc<OwnedFd>,
     lifeline: Rc<OwnedFd>,
     deferred: Option<Deferred>,
+    /// Where libcontainer keeps the sockets of its containers.
+    state: Rc<Cell<Option<OwnedFd>>>,
 }
 
 impl Init {
@@ -33,8 +41,30 @@ impl Init {
     ///
     /// # Errors
     /// The kernel's, where a descriptor cannot be copied.
-    pub fn new(order: Rc<Order>, events: &OwnedFd, lifeline: OwnedFd, deferred: Option<Deferred>) -> io::Result<Init> {
-        Ok(Init { order, events: Rc::new(events.try_clone()?), lifeline: Rc::new(lifeline), deferred })
+    pub fn new(
+        order: Rc<Order>,
+        events: &OwnedFd,
+        lifeline: OwnedFd,
+        deferred: Option<Deferred>,
+        state: &Path,
+    ) -> io::Result<Init> {
+        let state = rustix::fs::open(state, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Init {
+            order,
+            events: Rc::new(events.try_clone()?),
+            lifeline: Rc::new(lifeline),
+            deferred,
+            state: Rc::new(Cell::new(Some(state))),
+        })
+    }
+
+    /// Gives libcontainer's init the word to go on, which it will wait for in a moment. The supervisor's word comes later,
+    /// by the lifeline; the cage process that is meant to give this one would first read and write files for 0.2 ms.
+    fn open_own_door(&self) -> io::Result<()> {
+        let state = self.state.take().ok_or(Errno::BADF)?;
+        // The socket's directory is not in the new root.
+        let path = format!("/proc/self/fd/{}/{NAME}/{NOTIFY_FILE}", state.as_raw_fd());
+        UnixStream::connect(path)?.write_all(b"start container")
     }
 
     fn run(&self) -> Result<Pid, Refusal> {
@@ -49,7 +79,6 @@ impl Init {
         // The server, which has the same uid, may not look into PID 1.
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
             .map_err(|why| step("closing PID 1 to its children")(why.into()))?;
-        sys::default_signals();
         // Blocked signals reach PID 1 through its descriptor; without that the kernel drops those that have no handler.
         SignalSet::all().block_only();
         match sys::fork_unchecked().map_err(step("forking the server's process"))? {
@@ -64,9 +93,10 @@ impl Executor for Init {
         Ok(())
     }
 
-    /// PID 1 has no environment to set: the server's is given to exec.
+    /// PID 1 has no environment to set: the server's is given to exec. This is the last that libcontainer calls before it
+    /// waits for the word to go on.
     fn setup_envs(&self, _: HashMap<String, String>) -> Result<(), ExecutorSetEnvsError> {
-        Ok(())
+        self.open_own_door().map_err(|why| ExecutorSetEnvsError::Other(format!("letting PID 1 go on: {why}")))
     }
 
     fn exec(&self, _: &Spec) -> Result<(), ExecutorError> {

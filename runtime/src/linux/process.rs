@@ -53,6 +53,8 @@ fn enter(
     let refused = |what: &'static str| move |why: std::io::Error| Event::Refused(Refusal::new(what, why));
     // A terminal's ^C goes to this process too; the supervisor decides what it means.
     SignalSet::all().block_only();
+    // All that comes from this process inherits them.
+    sys::default_signals();
     sys::take_stdio(stdio).map_err(refused("passing standard input and output on"))?;
     // The caller's variables and the values of flags are nobody's in there.
     sys::forget_arguments().map_err(refused("forgetting the caller's environment"))?;
@@ -88,13 +90,14 @@ fn build(
     let deferred = Deferred::where_needed().map_err(refused("mounting the older way"))?;
     deferred.inspect(|deferred| deferred.allow(&mut config));
     fs::write(root.bundle.join("config.json"), config.to_string()).map_err(refused("writing config.json"))?;
-    let init = Init::new(Rc::new(order), events, lifeline, deferred).map_err(refused("preparing PID 1"))?;
+    let init =
+        Init::new(Rc::new(order), events, lifeline, deferred, &root.state).map_err(refused("preparing PID 1"))?;
     drop(channel);
     // From here to the start this process outlives its supervisor: killed in between, it would leave libcontainer's init
     // waiting for ever for a start that nobody gives. Init itself looks at the lifeline first.
     enter::outlive_parent()?;
     let fail = |what: &'static str| move |why: libcontainer::error::LibcontainerError| Refusal::new(what, chain(&why));
-    let mut container = ContainerBuilder::new("server".into(), SyscallType::default())
+    let container = ContainerBuilder::new(NAME.into(), SyscallType::default())
         .with_root_path(&root.state)
         .map_err(fail("preparing the container's state"))?
         .with_executor(init)
@@ -111,8 +114,11 @@ fn build(
         .map(|pid| pid.as_raw())
         .ok_or_else(|| Refusal::new("creating the container", "it has no init"))?;
     Reporter(events).send(&Event::Init { pid });
-    Ok(container.start().map_err(fail("starting the container"))?)
+    Ok(())
 }
+
+/// The container's name, and that of its directory.
+pub const NAME: &str = "server";
 
 /// The limits, but none above what this process has itself: nobody but root can raise one.
 pub fn within_own(wanted: &Rlimits) -> Rlimits {
