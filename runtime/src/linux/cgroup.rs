@@ -173,7 +173,6 @@ impl Cgroup {
     }
 
     fn make_group(&self, parent: &Path, controllers: Vec<Files>) -> io::Result<Group> {
-        sweep(parent);
         let directory = parent.join(&self.name);
         // Another start may take it for a killed one's before it is held, and remove it.
         for _ in 0..10 {
@@ -184,6 +183,7 @@ impl Cgroup {
             if let Ok(held) = hold(&directory)
                 && directory.exists()
             {
+                sweep(parent);
                 return Ok(Group { directory, controllers, counts: Vec::new(), _held: held });
             }
             std::thread::sleep(Duration::from_millis(1));
