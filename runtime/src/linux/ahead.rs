@@ -25,6 +25,7 @@ use super::masks::{FileId, Masks};
 use super::measure::{NAMESPACES, namespace_id};
 use super::process;
 use super::rate::Rate;
+use super::seccomp::{self, Around};
 use super::signals::Signals;
 use super::sources::Sources;
 use super::sys::{self, Children, Fork, Waited};
@@ -215,10 +216,11 @@ impl Process {
         given(channel.give_order(&Order { denied, ..order(plan, None) }))?;
         match identity.mapping {
             // The unprivileged user that it is by now cannot reach them by path, and only root may shift owners.
-            Mapping::Unprivileged => given(channel.give_sources(&Sources::open(plan)?)),
+            Mapping::Unprivileged => given(channel.give_sources(&Sources::open(plan)?))?,
             // An ordinary user may clone mounts only in a mount namespace of its own.
-            Mapping::Caller | Mapping::Root => Ok(()),
+            Mapping::Caller | Mapping::Root => {}
         }
+        given(channel.give_filter(&seccomp::filter(&plan.programs, Around::Namespaces)))
     }
 
     /// Waits for its end, which comes once the container's init runs.

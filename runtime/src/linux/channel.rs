@@ -1,4 +1,5 @@
-//! The socket by which the cage process is told its order, and by which root passes on what only root may open.
+//! The socket by which the cage process is told its order, by which root passes on what only root may open, and by which
+//! the supervisor, which has nothing else to do by then, hands over the filter that it has assembled.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -12,11 +13,15 @@ use rustix::net::{
 use super::masks::Place;
 use super::mounts::Detached;
 use super::sources::{self, Grant, Sources};
+use super::sys::Instruction;
 use super::wire::Order;
 use crate::plan::{Plan, What};
 
 /// As many descriptors as one message takes, unix(7).
 const MOST: usize = 253;
+
+/// As many as the kernel takes, `BPF_MAXINSNS`.
+const MOST_INSTRUCTIONS: usize = 4096;
 
 /// One end of it.
 #[derive(Debug)]
@@ -49,6 +54,30 @@ impl Channel {
         let denied = sources.denied.iter().map(|place| place.directory.as_fd());
         let all: Vec<_> = [sources.tree.as_fd()].into_iter().chain(grants).chain(denied).collect();
         all.chunks(MOST).try_for_each(|some| self.send(some))
+    }
+
+    /// Gives the filter of the server.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn give_filter(&self, filter: &[Instruction]) -> io::Result<()> {
+        let bytes: Vec<u8> = filter.iter().flat_map(|instruction| instruction.to_bytes()).collect();
+        rustix::net::send(&self.0, &bytes, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// That filter.
+    ///
+    /// # Errors
+    /// The kernel's, and where the supervisor ended before it gave it.
+    pub fn take_filter(&self) -> io::Result<Vec<Instruction>> {
+        let mut bytes = [0_u8; Instruction::SIZE * MOST_INSTRUCTIONS];
+        let length = rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut bytes))?;
+        let (instructions, rest) = bytes[..length].as_chunks();
+        if instructions.is_empty() || !rest.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(instructions.iter().map(|bytes| Instruction::from_bytes(*bytes)).collect())
     }
 
     /// The order, `None` where the supervisor ended or gave the run up.

@@ -19,7 +19,7 @@ use rustix::process::{DumpableBehavior, Pid, Signal};
 use super::mounts::Deferred;
 use super::process::NAME;
 use super::server;
-use super::sys::{self, Children, Fork, How, SignalDescriptor, SignalSet, Waited};
+use super::sys::{self, Children, Fork, How, Instruction, SignalDescriptor, SignalSet, Waited};
 use super::wire::{Event, Order, Refusal, Reporter};
 
 /// Exit code of PID 1 when its supervisor is gone: nobody is left to read it.
@@ -29,6 +29,7 @@ const ORPHANED: i32 = 125;
 #[derive(Clone)]
 pub struct Init {
     order: Rc<Order>,
+    filter: Rc<[Instruction]>,
     events: Rc<OwnedFd>,
     lifeline: Rc<OwnedFd>,
     deferred: Option<Deferred>,
@@ -42,7 +43,8 @@ impl Init {
     /// # Errors
     /// The kernel's, where a descriptor cannot be copied.
     pub fn new(
-        order: Rc<Order>,
+        order: Order,
+        filter: Vec<Instruction>,
         events: &OwnedFd,
         lifeline: OwnedFd,
         deferred: Option<Deferred>,
@@ -50,7 +52,8 @@ impl Init {
     ) -> io::Result<Init> {
         let state = rustix::fs::open(state, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Init {
-            order,
+            order: Rc::new(order),
+            filter: filter.into(),
             events: Rc::new(events.try_clone()?),
             lifeline: Rc::new(lifeline),
             deferred,
@@ -82,7 +85,7 @@ impl Init {
         // Blocked signals reach PID 1 through its descriptor; without that the kernel drops those that have no handler.
         SignalSet::all().block_only();
         match sys::fork_unchecked().map_err(step("forking the server's process"))? {
-            Fork::Child => server::start(&self.order, &self.events, &self.lifeline),
+            Fork::Child => server::start(&self.order, Some(&self.filter), &self.events, &self.lifeline),
             Fork::Parent(server) => Ok(server),
         }
     }

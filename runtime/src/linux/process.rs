@@ -4,7 +4,6 @@
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::rc::Rc;
 
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::syscall::syscall::SyscallType;
@@ -90,8 +89,8 @@ fn build(
     let deferred = Deferred::where_needed().map_err(refused("mounting the older way"))?;
     deferred.inspect(|deferred| deferred.allow(&mut config));
     fs::write(root.bundle.join("config.json"), config.to_string()).map_err(refused("writing config.json"))?;
-    let init =
-        Init::new(Rc::new(order), events, lifeline, deferred, &root.state).map_err(refused("preparing PID 1"))?;
+    let filter = channel.take_filter().map_err(refused("taking the filter"))?;
+    let init = Init::new(order, filter, events, lifeline, deferred, &root.state).map_err(refused("preparing PID 1"))?;
     drop(channel);
     // From here to the start this process outlives its supervisor: killed in between, it would leave libcontainer's init
     // waiting for ever for a start that nobody gives. Init itself looks at the lifeline first.

@@ -28,10 +28,15 @@ pub enum Around {
     },
 }
 
-/// Installs the filter for this thread and what it starts, and tries whether it holds.
-pub fn confine(programs: &Programs, around: Around) -> Status {
+/// The filter for this machine.
+pub fn filter(programs: &Programs, around: Around) -> Vec<Instruction> {
+    program(Architecture::THIS, programs, around)
+}
+
+/// Installs a filter for this thread and what it starts, and tries whether it holds.
+pub fn confine(filter: &[Instruction]) -> Status {
     let before = Canaries::sing();
-    if let Err(why) = sys::install_filter(&program(Architecture::THIS, programs, around)) {
+    if let Err(why) = sys::install_filter(filter) {
         return Status::Absent(format!("the kernel takes no filter: {why}"));
     }
     before.judge(&Canaries::sing())

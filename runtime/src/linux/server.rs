@@ -13,14 +13,15 @@ use rustix::process::{Resource, Rlimit};
 
 use super::process::within_own;
 use super::seccomp::{self, Around};
-use super::sys::{self, SignalSet};
+use super::sys::{self, Instruction, SignalSet};
 use super::wire::{Event, NotExecuted, NotExecutedKind, Order, Refusal, Reporter};
 use super::{landlock, measure, programs};
 use crate::plan::Rlimits;
 use crate::report::Layer;
 
-/// Runs the server's program once the supervisor says so. `lifeline` delivers one byte for yes and its end for no.
-pub fn start(order: &Order, events: &OwnedFd, lifeline: &OwnedFd) -> ! {
+/// Runs the server's program once the supervisor says so. `lifeline` delivers one byte for yes and its end for no. Where
+/// there is no `filter` yet it is assembled for what Landlock rules here.
+pub fn start(order: &Order, filter: Option<&[Instruction]>, events: &OwnedFd, lifeline: &OwnedFd) -> ! {
     let report = Reporter(events.as_fd());
     let _ = sys::close_all_but(&[events.as_fd(), lifeline.as_fd()]);
     if let Some(bare) = &order.bare
@@ -35,11 +36,16 @@ pub fn start(order: &Order, events: &OwnedFd, lifeline: &OwnedFd) -> ! {
     // Landlock needs.
     let (landlock, abi) = landlock::confine(order, found.as_deref().ok());
     measured.set(Layer::Landlock, landlock);
-    let around = match order.bare {
-        None => Around::Namespaces,
-        Some(_) => Around::Landlock { tcp: abi >= Some(ABI::V4), signals: abi >= Some(ABI::V6) },
+    let assembled;
+    let filter = match filter {
+        Some(filter) => filter,
+        None => {
+            let around = Around::Landlock { tcp: abi >= Some(ABI::V4), signals: abi >= Some(ABI::V6) };
+            assembled = seccomp::filter(&order.plan.programs, around);
+            &assembled
+        }
     };
-    measured.set(Layer::Seccomp, seccomp::confine(&order.plan.programs, around));
+    measured.set(Layer::Seccomp, seccomp::confine(filter));
     report.send(&Event::Ready { measured });
     if !matches!(rustix::io::read(lifeline, &mut [0_u8; 1]), Ok(1)) {
         sys::exit_now(0);

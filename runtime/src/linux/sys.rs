@@ -444,6 +444,23 @@ pub struct Instruction {
     pub k: u32,
 }
 
+impl Instruction {
+    /// Bytes of one.
+    pub const SIZE: usize = 8;
+
+    /// As the kernel has it in memory.
+    pub fn to_bytes(self) -> [u8; Self::SIZE] {
+        let ([a, b], [c, d, e, f]) = (self.code.to_ne_bytes(), self.k.to_ne_bytes());
+        [a, b, self.jump_true, self.jump_false, c, d, e, f]
+    }
+
+    /// Reads it back.
+    pub fn from_bytes([a, b, jump_true, jump_false, c, d, e, f]: [u8; Self::SIZE]) -> Instruction {
+        let (code, k) = (u16::from_ne_bytes([a, b]), u32::from_ne_bytes([c, d, e, f]));
+        Instruction { code, jump_true, jump_false, k }
+    }
+}
+
 /// Puts a filter before every system call of this thread and what it starts, seccomp(2). `no_new_privs` must be set.
 ///
 /// # Errors
