@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use runtime::journal::Ending;
-use runtime::{Cage, How, Limit, Masked, Outcome, Plan, Signals};
+use runtime::{Cage, How, Limit, Masked, Outcome, Plan, Remains, Signals};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -27,6 +27,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 pub struct Passed {
     /// How the server ended.
     pub outcome: Outcome,
+    /// What is left of its cage.
+    pub remains: Remains,
     /// Bytes to the server's stdin.
     pub bytes_in: u64,
     /// Bytes from the server's stdout.
@@ -64,7 +66,7 @@ impl Passed {
     ///
     /// # Errors
     /// Where the server's program was not executed.
-    pub fn ending(self, plan: &Plan) -> Result<Ending, Failure> {
+    pub fn ending(self, plan: &Plan) -> Result<(Ending, Remains), Failure> {
         if let Some(why) = self.outcome.not_executed {
             return Err(why.into());
         }
@@ -93,7 +95,7 @@ impl Passed {
             (None, Some(Asked::Signal(_))) => "terminated",
             (None, Some(Asked::Timeout) | None) => how,
         };
-        Ok(Ending {
+        let ending = Ending {
             exit: ended.as_ref().map_or(u8::try_from(code).unwrap_or(u8::MAX), |failure| failure.code),
             cause,
             error: ended.map(|failure| failure.message),
@@ -105,7 +107,8 @@ impl Passed {
             bytes_in: Some(self.bytes_in),
             bytes_out: Some(self.bytes_out),
             ..Ending::default()
-        })
+        };
+        Ok((ending, self.remains))
     }
 }
 
@@ -137,9 +140,9 @@ pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration) -> std::io::Re
         let watched = interests.each_ref().map(|[sink, source]| [sink.is_some(), source.is_some()]);
         let mut fds: Vec<PollFd<'_>> = interests.into_iter().flatten().flatten().collect();
         fds.push(PollFd::new(signals, PollFlags::IN));
-        let ended = cage.ended();
+        let news = cage.news();
         if running {
-            fds.push(PollFd::from_borrowed_fd(ended, PollFlags::IN));
+            fds.push(PollFd::from_borrowed_fd(news, PollFlags::IN));
         }
         let near_masks = cage.near_masks().filter(|_| running);
         if let Some(events) = near_masks {
@@ -169,7 +172,7 @@ pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration) -> std::io::Re
         input.advance(to_server);
         output.advance(from_server);
         errors.advance(of_errors);
-        if over {
+        if over && cage.has_ended() {
             running = false;
             input.end_sink();
             // Where nobody asked for the end, the client may take its time to read.
@@ -192,7 +195,8 @@ pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration) -> std::io::Re
         }
     }
     let (asked, step) = (ladder.asked, ladder.step);
-    Ok(Passed { outcome: cage.wait()?, bytes_in: input.bytes, bytes_out: output.bytes, asked, step })
+    let (outcome, remains) = cage.wait()?;
+    Ok(Passed { outcome, remains, bytes_in: input.bytes, bytes_out: output.bytes, asked, step })
 }
 
 /// The steps that end a server, and when the next one is due.

@@ -7,7 +7,9 @@ use bundle::{Access, parse_count, parse_duration, parse_env_file, parse_millicor
 use bundle::{CallerEnv, FlagError, LimitRequest, MountFlag, Package, Request, SubprocessFlag, UnitError, judge};
 use distribution::{Freshness, Mode, Network, Pending, Reference, Store, configure, fetch, resolve};
 use runtime::journal::{self, Ending, Journal};
-use runtime::{Ahead, Caller, HostInterpreter, Identity, Layer, Plan, Report, Signals, Status, Tier, UserFlag};
+use runtime::{
+    Ahead, Caller, HostInterpreter, Identity, Layer, Plan, Remains, Report, Signals, Status, Tier, UserFlag,
+};
 use ulid::Ulid;
 
 use crate::cli;
@@ -32,7 +34,7 @@ pub fn run(typed: &cli::Run, settings: Result<Settings, Failure>) -> u8 {
     let mut record = Record::new(typed.reference());
     let result = settings.and_then(|settings| story(typed, &settings, &journal, run, &mut record));
     let ending = match &result {
-        Ok(ending) => ending.clone(),
+        Ok((ending, _)) => ending.clone(),
         Err(failure) => Ending {
             exit: failure.code,
             cause: failure.cause(),
@@ -43,7 +45,8 @@ pub fn run(typed: &cli::Run, settings: Result<Settings, Failure>) -> u8 {
     if let Err(error) = record.close(&journal, run, &ending.clone().lasted(started.elapsed())) {
         return Failure::from(error).print();
     }
-    match result {
+    // What is left of the cage goes here, after the entry: the kernel takes the namespaces down meanwhile.
+    match result.map(|(ending, _)| ending) {
         Ok(Ending { unmasked: Some(path), .. }) => exit::unmasked(&path).print(),
         Ok(Ending { limit: Some(limit), .. }) => Failure::from(limit).print(),
         Ok(Ending { exit, error: Some(error), .. }) => Failure::new(exit, error).print(),
@@ -79,7 +82,7 @@ fn story(
     journal: &Journal,
     run: Ulid,
     record: &mut Record,
-) -> Result<Ending, Failure> {
+) -> Result<(Ending, Option<Remains>), Failure> {
     let request = request(typed)?;
     let caller = Caller::of_this_process();
     let identity = Identity::of_caller(&caller, user(typed, &caller)?, run.0);
@@ -114,7 +117,7 @@ fn story(
     runtime::useless_programs(&plan).iter().for_each(|why| show::warn(&format!("--allow-subprocess={why}")));
     let Some(ahead) = ahead else {
         show::plan(&plan, typed.json);
-        return Ok(Ending { cause: "dry-run", ..Ending::default() });
+        return Ok((Ending { cause: "dry-run", ..Ending::default() }, None));
     };
     runtime::make_states(&plan).map_err(|(path, why)| {
         Failure::new(exit::CAGE, format!("the state directory {} cannot be made: {why}", path.display()))
@@ -129,7 +132,7 @@ fn story(
     let cage = cage.start(ticket)?;
     let passed = relay::pass(cage, &signals, plan.limits.timeout())
         .map_err(|why| Failure::new(exit::CAGE, format!("the relay failed: {why}")))?;
-    passed.ending(&plan)
+    passed.ending(&plan).map(|(ending, remains)| (ending, Some(remains)))
 }
 
 /// The interpreter of this machine that a package asks for which brings none.

@@ -181,7 +181,8 @@ impl Pipes {
         let (stderr, stderr_inside) = pipe()?;
         let (events, events_inside) = pipe()?;
         let (lifeline_inside, lifeline) = pipe()?;
-        let ours = Pipes { streams: [stdin, stdout, stderr], events: Events::on(events), lifeline };
+        let events = Events::on(events).map_err(|why| Refusal::new("making a pipe", why))?;
+        let ours = Pipes { streams: [stdin, stdout, stderr], events, lifeline };
         let stdio = [stdin_inside, stdout_inside, stderr_inside];
         if identity.mapping == Mapping::Unprivileged {
             // `/dev/stdin` and its kin open them anew, which a pipe of root's refuses to others.

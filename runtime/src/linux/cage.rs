@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::bare::Place;
-use super::events::Events;
+use super::events::{Events, Written};
 use super::first::First;
 use super::guard::Guard;
 use super::masks::Masks;
-use super::wire::{Event, NotExecuted, Refusal};
+use super::wire::{Event, NotExecuted, Refusal, Usage};
 use crate::journal::Ticket;
 use crate::plan::Limit;
 use crate::report::Report;
@@ -37,7 +37,7 @@ impl Prepared {
 
     /// Which kind of cgroup counts and caps it: `v2`, `systemd`, `v1` or `none`.
     pub fn cgroup(&self) -> &'static str {
-        self.cage.guard.cgroup().kind().name()
+        self.cage.remains.guard.cgroup().kind().name()
     }
 
     /// Lets the server start. The ticket is the proof that the begin entry is on disk.
@@ -47,7 +47,7 @@ impl Prepared {
     pub fn start(mut self, _: &Ticket) -> Result<Cage, Refusal> {
         // What is denied may have been moved while the cage was built: the run ends then before it starts.
         if self.cage.look_at_masks() == Masked::Yes {
-            self.cage.first.tell_to_start()?;
+            self.cage.remains.first.tell_to_start()?;
         }
         Ok(self.cage)
     }
@@ -63,18 +63,18 @@ pub struct Cage {
     /// The pipe from the server's standard error; dropped at its end.
     pub stderr: Option<OwnedFd>,
     report: Report,
-    first: First,
     events: Events,
+    /// What was heard of the server's end.
+    how: Option<How>,
+    usage: Option<Usage>,
+    not_executed: Option<NotExecuted>,
     /// The watch over what is denied in its grants.
     masks: Masks,
     /// What was denied and changed its place.
     unmasked: Option<PathBuf>,
     /// The limit that ended it.
     exceeded: Option<Limit>,
-    /// Dropped after `first` is reaped: the cgroup can be removed then.
-    guard: Guard,
-    /// The same of the directories of a cage without namespaces.
-    _place: Option<Place>,
+    remains: Remains,
 }
 
 /// Whether all that is denied was hidden from the server.
@@ -115,35 +115,64 @@ impl Cage {
         place: Option<Place>,
     ) -> Cage {
         let [stdin, stdout, stderr] = streams.map(Some);
-        let (unmasked, exceeded) = (None, None);
-        Cage { stdin, stdout, stderr, report, first, events, masks, unmasked, exceeded, guard, _place: place }
+        Cage {
+            stdin,
+            stdout,
+            stderr,
+            report,
+            events,
+            how: None,
+            usage: None,
+            not_executed: None,
+            masks,
+            unmasked: None,
+            exceeded: None,
+            remains: Remains { first, guard, _place: place },
+        }
     }
 
-    /// Readable when the cage has ended.
-    pub fn ended(&self) -> BorrowedFd<'_> {
-        self.first.pidfd.as_fd()
+    /// Readable when there is something for [`Cage::has_ended`] to hear.
+    pub fn news(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+
+    /// Whether the server has ended, or was never executed, or the whole cage is gone.
+    pub fn has_ended(&mut self) -> bool {
+        loop {
+            match self.events.written() {
+                Written::Event(Event::Ended { code, signal, usage }) => {
+                    self.how = code.map(How::Code).or(signal.map(How::Signal));
+                    self.usage = usage;
+                    return true;
+                }
+                Written::Event(Event::NotExecuted(why)) => self.not_executed = Some(why),
+                Written::Event(_) => {}
+                Written::Nothing => return false,
+                Written::End => return true,
+            }
+        }
     }
 
     /// Passes a signal to the server.
     pub fn signal(&self, signal: Signal) {
-        self.first.signal(signal);
+        self.remains.first.signal(signal);
     }
 
     /// Kills every process of the cage at once.
     pub fn kill(&mut self) {
-        self.first.kill();
+        self.remains.first.kill();
     }
 
     /// When [`Cage::look`] is due.
     pub fn next_look(&self) -> Instant {
-        self.guard.next()
+        self.remains.guard.next()
     }
 
     /// Looks whether the tree keeps its limits, and kills it where it does not.
     pub fn look(&mut self) {
-        self.first.reap_others();
+        self.remains.first.reap_others();
         if self.exceeded.is_none()
-            && let Some(limit) = self.guard.look()
+            && let Some(limit) = self.remains.guard.look()
         {
             self.exceeded = Some(limit);
             self.kill();
@@ -167,32 +196,41 @@ impl Cage {
         if self.unmasked.is_none() { Masked::Yes } else { Masked::No }
     }
 
-    /// Waits for the end of the cage and takes what is left of it.
+    /// How it ended, once it [`has_ended`](Cage::has_ended), and what is left of it.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn wait(mut self) -> io::Result<Outcome> {
-        let usage = self.first.reap()?;
-        let spent = self.guard.spent();
-        let mut outcome = Outcome {
-            how: None,
-            limit: None,
-            unmasked: self.unmasked.take(),
-            not_executed: None,
-            // What PID 1 did not wait for, since it was killed with them, does not stand in its own.
-            cpu_time: usage.map_or(spent, |ended| ended.cpu_time.max(spent)),
-            peak_memory: usage.map_or(0, |ended| ended.peak_memory),
+    pub fn wait(mut self) -> io::Result<(Outcome, Remains)> {
+        // What others used that PID 1 takes with it stands in its own usage.
+        let usage = match self.usage {
+            Some(usage) => Some(usage),
+            None => self.remains.first.reap()?.map(|ended| ended.usage),
         };
-        while let Some(event) = self.events.next_written() {
-            match event {
-                Event::Ended { code: Some(code), .. } => outcome.how = Some(How::Code(code)),
-                Event::Ended { signal: Some(signal), .. } => outcome.how = Some(How::Signal(signal)),
-                Event::NotExecuted(why) => outcome.not_executed = Some(why),
-                _ => {}
-            }
-        }
-        let failed = outcome.how.is_some_and(|how| how != How::Code(0));
-        outcome.limit = self.exceeded.or_else(|| self.guard.after(failed.then_some(outcome.peak_memory)));
-        Ok(outcome)
+        let guard = &self.remains.guard;
+        let spent = guard.spent();
+        let peak_memory = usage.map_or(0, |usage| usage.peak_memory);
+        let failed = self.how.is_some_and(|how| how != How::Code(0));
+        let limit = self.exceeded.or_else(|| guard.after(failed.then_some(peak_memory)));
+        let outcome = Outcome {
+            how: self.how,
+            limit,
+            unmasked: self.unmasked,
+            not_executed: self.not_executed,
+            // What PID 1 did not wait for, since it was killed with them, does not stand in its own.
+            cpu_time: usage.map_or(spent, |usage| usage.cpu_time.max(spent)),
+            peak_memory,
+        };
+        Ok((outcome, self.remains))
     }
+}
+
+/// What is left of a cage whose server has ended. Dropping it waits for the kernel to take the namespaces down, and removes
+/// the cgroup and the directories of the run.
+#[derive(Debug)]
+pub struct Remains {
+    first: First,
+    /// Dropped after `first` is reaped: the cgroup can be removed then.
+    guard: Guard,
+    /// The same of the directories of a cage without namespaces.
+    _place: Option<Place>,
 }

@@ -1,9 +1,10 @@
 //! The supervisor's end of the event pipe.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::signals::Signals;
@@ -22,8 +23,12 @@ pub struct Events {
 
 impl Events {
     /// Listens on a pipe.
-    pub fn on(pipe: OwnedFd) -> Events {
-        Events { pipe, buffer: Vec::new() }
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn on(pipe: OwnedFd) -> rustix::io::Result<Events> {
+        rustix::fs::fcntl_setfl(&pipe, OFlags::NONBLOCK)?;
+        Ok(Events { pipe, buffer: Vec::new() })
     }
 
     /// The next event, `None` when all writers are gone.
@@ -48,33 +53,35 @@ impl Events {
             if !fds[1].revents().is_empty() {
                 return Err(Refusal::new("starting the container", "a signal asked smcp to end"));
             }
-            if !fds[0].revents().is_empty() && !self.fill()? {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// The next event that has been written already; for when all writers are gone.
-    pub fn next_written(&mut self) -> Option<Event> {
-        loop {
-            match self.take_line() {
-                Some(Ok(event)) => return Some(event),
-                Some(Err(_)) => {}
-                None => {
-                    if !self.fill().unwrap_or(false) {
-                        return None;
-                    }
+            if !fds[0].revents().is_empty() {
+                match self.fill() {
+                    Ok(0) => return Ok(None),
+                    Ok(_) | Err(Errno::AGAIN) => {}
+                    Err(why) => return Err(Refusal::new("hearing from the container", why)),
                 }
             }
         }
     }
 
-    fn fill(&mut self) -> Result<bool, Refusal> {
+    /// What has been written by now.
+    pub fn written(&mut self) -> Written {
+        match self.take_line() {
+            Some(Ok(event)) => return Written::Event(event),
+            Some(Err(_)) => return self.written(),
+            None => {}
+        }
+        match self.fill() {
+            Err(Errno::AGAIN) => Written::Nothing,
+            Ok(0) | Err(_) => Written::End,
+            Ok(_) => self.written(),
+        }
+    }
+
+    fn fill(&mut self) -> rustix::io::Result<usize> {
         let mut block = [0_u8; 4096];
-        let n = rustix::io::retry_on_intr(|| rustix::io::read(&self.pipe, &mut block))
-            .map_err(|why| Refusal::new("hearing from the container", why))?;
+        let n = rustix::io::retry_on_intr(|| rustix::io::read(&self.pipe, &mut block))?;
         self.buffer.extend_from_slice(&block[..n]);
-        Ok(n > 0)
+        Ok(n)
     }
 
     fn take_line(&mut self) -> Option<Result<Event, Refusal>> {
@@ -82,4 +89,21 @@ impl Events {
         let line: Vec<u8> = self.buffer.drain(..=newline).collect();
         Some(serde_json::from_slice(&line).map_err(|why| Refusal::new("hearing from the container", why)))
     }
+}
+
+impl AsFd for Events {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+}
+
+/// What [`Events::written`] found.
+#[derive(Debug)]
+pub enum Written {
+    /// An event.
+    Event(Event),
+    /// Nothing yet.
+    Nothing,
+    /// All writers are gone.
+    End,
 }

@@ -152,9 +152,21 @@ fn reap(server: Pid, events: &Reporter<impl AsFd>, last: &dyn Fn()) {
                 How::Code(code) => (Some(code), None, code),
                 How::Signal(signal) => (None, Some(signal), 128 + signal),
             };
-            events.send(&Event::Ended { code, signal });
+            // Where others are left, what they used is known once they are killed with this process.
+            let usage = if none_is_left() { sys::usage_of_children().ok() } else { None };
+            events.send(&Event::Ended { code, signal, usage });
             last();
             sys::exit_now(exit);
+        }
+    }
+}
+
+fn none_is_left() -> bool {
+    loop {
+        match sys::wait(Children::Any, false) {
+            Ok(Waited::Ended(_)) => {}
+            Ok(Waited::Childless) => return true,
+            Ok(Waited::Running) | Err(_) => return false,
         }
     }
 }

@@ -39,7 +39,7 @@ mod wire;
 
 pub use advice::{Advice, advice};
 pub use ahead::Ahead;
-pub use cage::{Cage, How, Masked, Outcome, Prepared};
+pub use cage::{Cage, How, Masked, Outcome, Prepared, Remains};
 pub use programs::useless_programs;
 pub use signals::Signals;
 pub use sockets::{SocketKind, Sockets, answer};

@@ -10,6 +10,8 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::UnshareFlags;
 
+use super::wire::Usage;
+
 /// Which side of [`fork`] this is.
 pub enum Fork {
     /// The new process.
@@ -281,10 +283,8 @@ pub struct Ended {
     pub pid: Pid,
     /// Its exit code, or the signal that ended it.
     pub how: How,
-    /// User and system time of it and all that it waited for.
-    pub cpu_time: Duration,
-    /// The largest resident set of any one of them, bytes.
-    pub peak_memory: u64,
+    /// Of it and all that it waited for.
+    pub usage: Usage,
 }
 
 /// How a process ended.
@@ -348,14 +348,25 @@ pub fn wait(children: Children, block: bool) -> io::Result<Waited> {
         } else {
             How::Signal(libc::WTERMSIG(status))
         };
-        let time = |t: libc::timeval| Duration::new(t.tv_sec.max(0) as u64, (t.tv_usec.max(0) * 1000) as u32);
-        return Ok(Waited::Ended(Ended {
-            pid,
-            how,
-            cpu_time: time(usage.ru_utime) + time(usage.ru_stime),
-            peak_memory: usage.ru_maxrss.max(0) as u64 * 1024,
-        }));
+        return Ok(Waited::Ended(Ended { pid, how, usage: usage_of(&usage) }));
     }
+}
+
+/// What all children used that were waited for, getrusage(2).
+///
+/// # Errors
+/// The kernel's.
+pub fn usage_of_children() -> io::Result<Usage> {
+    // SAFETY: an all-zero rusage is a valid value of that plain C structure.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a value that lives until the call returns.
+    let result = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    if result == 0 { Ok(usage_of(&usage)) } else { Err(io::Error::last_os_error()) }
+}
+
+fn usage_of(usage: &libc::rusage) -> Usage {
+    let time = |t: libc::timeval| Duration::new(t.tv_sec.max(0) as u64, (t.tv_usec.max(0) * 1000) as u32);
+    Usage { cpu_time: time(usage.ru_utime) + time(usage.ru_stime), peak_memory: usage.ru_maxrss.max(0) as u64 * 1024 }
 }
 
 /// Closes every descriptor above standard error but these, close_range(2), Linux 5.9.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use serde::{Deserialize, Serialize};
@@ -84,7 +85,18 @@ pub enum Event {
         code: Option<i32>,
         /// The signal that ended it.
         signal: Option<i32>,
+        /// What the whole tree used, where nothing of it is left.
+        usage: Option<Usage>,
     },
+}
+
+/// What processes used that have ended.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Usage {
+    /// User and system time.
+    pub cpu_time: Duration,
+    /// The largest resident set of any one of them, bytes.
+    pub peak_memory: u64,
 }
 
 impl From<Refusal> for Event {
