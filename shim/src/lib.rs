@@ -22,11 +22,13 @@ use tracing_subscriber::filter::LevelFilter;
 
 use cli::{Cli, Command};
 use exit::Failure;
+use run::Early;
 use settings::Settings;
 
 /// Does what the command line says.
 pub fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
+    let early = Early::of(&arguments);
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(run::usage(&arguments, &error)),
@@ -42,14 +44,14 @@ pub fn main() -> ExitCode {
         (Err(_), ..) => Settings::defaults().log_level,
     };
     ExitCode::from(match log(&level) {
-        Ok(()) => dispatch(&cli.command, settings),
-        Err(failure) => dispatch(&cli.command, Err(failure)),
+        Ok(()) => dispatch(&cli.command, settings, early),
+        Err(failure) => dispatch(&cli.command, Err(failure), early),
     })
 }
 
-fn dispatch(command: &Command, settings: Result<Settings, Failure>) -> u8 {
+fn dispatch(command: &Command, settings: Result<Settings, Failure>, early: Option<Early>) -> u8 {
     if let Command::Run(typed) = command {
-        return run::run(typed, settings);
+        return run::run(typed, settings, early);
     }
     let done = settings.and_then(|settings| match command {
         Command::Run(_) => unreachable!("handled above"),

@@ -1,5 +1,6 @@
 //! `smcp run`: the whole story of a run, from a name to an exit code.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -8,7 +9,7 @@ use bundle::{CallerEnv, FlagError, LimitRequest, MountFlag, Package, Request, Su
 use distribution::{Freshness, Mode, Network, Pending, Reference, Store, configure, fetch, resolve};
 use runtime::journal::{self, Ending, Journal};
 use runtime::{
-    Ahead, Caller, HostInterpreter, Identity, Layer, Plan, Remains, Report, Signals, Status, Tier, UserFlag,
+    Ahead, Caller, HostInterpreter, Identity, Layer, Plan, Refusal, Remains, Report, Signals, Status, Tier, UserFlag,
 };
 use ulid::Ulid;
 
@@ -21,9 +22,9 @@ use crate::show;
 
 /// Runs a server and returns smcp's exit code. Whatever happens inside, the audit log gets one begin and one end entry;
 /// where it cannot be written, nothing runs.
-pub fn run(typed: &cli::Run, settings: Result<Settings, Failure>) -> u8 {
+pub fn run(typed: &cli::Run, settings: Result<Settings, Failure>, early: Option<Early>) -> u8 {
     let started = Instant::now();
-    let run = journal::new_run();
+    let run = early.as_ref().map_or_else(journal::new_run, |early| early.run);
     // A run that a broken configuration stops is recorded at the default place.
     let recorded_by = settings.as_ref().map_or_else(|_| Settings::defaults(), Settings::clone);
     let journal = match Journal::open(&recorded_by.audit_log, &recorded_by.state) {
@@ -32,7 +33,7 @@ pub fn run(typed: &cli::Run, settings: Result<Settings, Failure>) -> u8 {
     };
     journal.end_lost();
     let mut record = Record::new(typed.reference());
-    let result = settings.and_then(|settings| story(typed, &settings, &journal, run, &mut record));
+    let result = settings.and_then(|settings| story(typed, &settings, &journal, run, early, &mut record));
     let ending = match &result {
         Ok((ending, _)) => ending.clone(),
         Err(failure) => Ending {
@@ -55,9 +56,35 @@ pub fn run(typed: &cli::Run, settings: Result<Settings, Failure>) -> u8 {
     }
 }
 
+/// The cage process of a run, split off before the command line is read in full: it enters its namespaces while that is
+/// done and the package is looked up.
+pub struct Early {
+    run: Ulid,
+    identity: Identity,
+    ahead: Result<Ahead, Refusal>,
+}
+
+impl Early {
+    /// Splits it off where there will be a run whose server is who it is by default. Where the command line turns out to be
+    /// wrong, its end is that of this value.
+    pub fn of(arguments: &[OsString]) -> Option<Early> {
+        let otherwise = |word: &OsString| {
+            let word = word.as_encoded_bytes();
+            word.starts_with(b"--user") || [b"--dry-run".as_slice(), b"--help", b"-h"].contains(&word)
+        };
+        if arguments.get(1).is_none_or(|command| command != "run") || arguments.iter().any(otherwise) {
+            return None;
+        }
+        let run = journal::new_run();
+        let identity = Identity::of_caller(&Caller::of_this_process(), UserFlag::Default, run.0);
+        let ahead = Ahead::split(&identity, run);
+        Some(Early { run, identity, ahead })
+    }
+}
+
 /// Tells of a command line that is wrong, and records it where it was to be a run. The exit code is 0 for `--help` and
 /// `--version`, else 2.
-pub fn usage(arguments: &[std::ffi::OsString], error: &clap::Error) -> u8 {
+pub fn usage(arguments: &[OsString], error: &clap::Error) -> u8 {
     let _ = error.print();
     if !error.use_stderr() {
         return exit::OK;
@@ -81,13 +108,19 @@ fn story(
     settings: &Settings,
     journal: &Journal,
     run: Ulid,
+    early: Option<Early>,
     record: &mut Record,
 ) -> Result<(Ending, Option<Remains>), Failure> {
     let request = request(typed)?;
-    let caller = Caller::of_this_process();
-    let identity = Identity::of_caller(&caller, user(typed, &caller)?, run.0);
-    // The cage process enters its namespaces while the package is looked up.
-    let ahead = if typed.dry_run { None } else { Some(Ahead::split(&identity, run)?) };
+    let (identity, ahead) = match early {
+        Some(early) => (early.identity, Some(early.ahead?)),
+        None => {
+            let caller = Caller::of_this_process();
+            let identity = Identity::of_caller(&caller, user(typed, &caller)?, run.0);
+            let ahead = if typed.dry_run { None } else { Some(Ahead::split(&identity, run)?) };
+            (identity, ahead)
+        }
+    };
     let network = network(typed, settings);
     let reference: Reference = typed.reference().parse()?;
 
