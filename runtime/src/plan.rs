@@ -69,9 +69,9 @@ pub struct Mount {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum What {
-    /// A tmpfs that belongs to the server and is gone after the run.
+    /// A directory of a tmpfs that belongs to the server and is gone after the run.
     Private {
-        /// Its cap, bytes.
+        /// Its cap, bytes. All private places of a run together have no more than the largest of their caps.
         size: u64,
         /// Its permission bits.
         mode: u32,
@@ -290,7 +290,7 @@ fn command(grant: &Grant, host: Option<&HostInterpreter>) -> Vec<String> {
 
 fn mounts(grant: &Grant, identity: &Identity, programs: &Programs, host: Option<&HostInterpreter>) -> Vec<Mount> {
     let exec = if *programs == Programs::Any { Exec::Allowed } else { Exec::Denied };
-    // Half of the memory limit for each tmpfs: full ones must not eat the whole of it.
+    // Half of the memory limit: full ones must not eat the whole of it.
     let size = grant.limits.memory / 2;
     let mount = |target: &str, what| Mount { target: target.into(), what };
     let mut mounts = vec![

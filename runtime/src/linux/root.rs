@@ -38,19 +38,28 @@ pub struct Root {
 /// # Errors
 /// A [`Refusal`] that names the path.
 pub fn assemble(plan: &Plan, sources: Sources) -> Result<Root, Refusal> {
+    // The caller's is the server's; what is made here has the modes that it says.
+    let mask = rustix::process::umask(Mode::empty());
+    let assembled = put_together(plan, sources);
+    rustix::process::umask(mask);
+    assembled
+}
+
+fn put_together(plan: &Plan, sources: Sources) -> Result<Root, Refusal> {
     let step = |what: &'static str| move |why: io::Error| Refusal::new(what, why);
-    let tmpfs = |size| private_tmpfs(size, 0o755, Exec::Allowed).map_err(step("making a tmpfs"));
     let host_tmp = open_beneath(&open_root().map_err(step("opening the host's root"))?, Path::new(&WORKSHOP[1..]))
         .map_err(step("opening the host's /tmp"))?;
-    let workshop = tmpfs(4 << 20)?;
+    let workshop = tmpfs(OF_WORKSHOP, Exec::Denied).map_err(step("making a tmpfs"))?;
     workshop.attach(&host_tmp).map_err(step("mounting the workshop"))?;
     let place = |name: &str| make_directory(&workshop, Path::new(name)).map_err(step("making a directory"));
     for name in ["bundle", "state"] {
         place(name)?;
     }
+    let devices = place("devices")?;
     sources.tree.attach(&place("tree")?).map_err(step("mounting the package's tree"))?;
-    let root = tmpfs(1 << 20)?;
-    root.attach(&place("root")?).map_err(step("mounting the root"))?;
+    let root_directory = place("root")?;
+    let root = Detached::copy_of(&root_directory).map_err(step("making the root a mount"))?;
+    root.attach(&root_directory).map_err(step("mounting the root"))?;
     let opened = |name: &str| open_beneath(&workshop, Path::new(name)).map_err(step("opening what was mounted"));
     let (tree, root_directory) = (opened("tree")?, opened("root")?);
 
@@ -60,12 +69,19 @@ pub fn assemble(plan: &Plan, sources: Sources) -> Result<Root, Refusal> {
     additions.complete(&root_directory).map_err(elsewhere)?;
     let mut grants = sources.grants.into_iter();
     let mut denied = sources.denied.into_iter();
+    let mut private = Private::new(plan, place("private")?);
     for (index, mount) in plan.mounts.iter().enumerate() {
         let fail = |why: io::Error| Refusal::new(format!("mounting {}", mount.target.display()), why);
         match &mount.what {
             What::Private { .. } | What::Devices | What::Terminals | What::SharedMemory { .. } => {
                 let point = mount_point(&root_directory, plan, index, true).map_err(elsewhere)?;
-                own(&mount.what).and_then(|new| new.attach(&point)).map_err(fail)?;
+                let new = match &mount.what {
+                    What::Private { mode, exec, .. } => private.directory(*mode, *exec),
+                    What::SharedMemory { .. } => private.directory(0o1777, Exec::Denied),
+                    What::Devices => Detached::copy_of(&devices),
+                    _ => terminals(),
+                };
+                new.and_then(|new| new.attach(&point)).map_err(fail)?;
             }
             What::Granted { .. } => {
                 let grant = grants.next().ok_or_else(|| fail(Errno::NOENT.into()))?;
@@ -285,33 +301,57 @@ fn mount_point(root: &OwnedFd, plan: &Plan, index: usize, directory: bool) -> Re
         .map_err(|why| Refusal::new(format!("making the mount point {}", target.display()), why))
 }
 
-/// A file system of the cage's own. libcontainer would make the same with some ninety system calls each.
-fn own(what: &What) -> io::Result<Detached> {
-    const OF_DEVICES: u64 = 64 << 10;
-    match what {
-        What::Private { size, mode, exec } => private_tmpfs(*size, *mode, *exec),
-        What::SharedMemory { size } => private_tmpfs(*size, 0o1777, Exec::Denied),
-        // Devices are opened there: libcontainer binds them into it.
-        What::Devices => tmpfs(OF_DEVICES, 0o755, MountAttrFlags::MOUNT_ATTR_NOEXEC),
-        What::Terminals => {
-            // Without gid=5: a map of one id has no group 5, and devpts refuses it.
-            let options = [("ptmxmode", "0666".to_owned()), ("mode", "0620".to_owned())];
-            mounted("devpts", &options, MountAttrFlags::MOUNT_ATTR_NOEXEC)
-        }
-        What::Granted { .. } | What::Denied { .. } | What::Proc => Err(Errno::INVAL.into()),
+/// Bytes of what the root itself, `/dev` and libcontainer's files may take.
+const OF_WORKSHOP: u64 = 5 << 20;
+
+/// The places that belong to the server, directories of one file system: to make one takes longer than everything else of
+/// a place. There is a second one where files can be executed in some and not in others.
+struct Private {
+    size: u64,
+    around: OwnedFd,
+    made: Vec<(Exec, OwnedFd)>,
+    count: usize,
+}
+
+impl Private {
+    /// As large as the largest of the plan's.
+    fn new(plan: &Plan, around: OwnedFd) -> Private {
+        let sizes = plan.mounts.iter().filter_map(|mount| match mount.what {
+            What::Private { size, .. } | What::SharedMemory { size } => Some(size),
+            _ => None,
+        });
+        Private { size: sizes.max().unwrap_or(0), around, made: Vec::new(), count: 0 }
+    }
+
+    fn directory(&mut self, mode: u32, exec: Exec) -> io::Result<Detached> {
+        let made = match self.made.iter().position(|(with, _)| *with == exec) {
+            Some(index) => index,
+            None => {
+                let name = format!("file-system-{}", self.made.len());
+                tmpfs(self.size, exec)?.attach(&make_directory(&self.around, Path::new(&name))?)?;
+                self.made.push((exec, open_beneath(&self.around, Path::new(&name))?));
+                self.made.len() - 1
+            }
+        };
+        self.count += 1;
+        let (around, name) = (&self.made[made].1, self.count.to_string());
+        rustix::fs::mkdirat(around, &name, Mode::from_raw_mode(mode))?;
+        Detached::copy_of(&open_beneath(around, Path::new(&name))?)
     }
 }
 
-fn private_tmpfs(size: u64, mode: u32, exec: Exec) -> io::Result<Detached> {
-    let no_exec = if exec == Exec::Denied { MountAttrFlags::MOUNT_ATTR_NOEXEC } else { MountAttrFlags::empty() };
-    tmpfs(size, mode, MountAttrFlags::MOUNT_ATTR_NODEV | no_exec)
+fn terminals() -> io::Result<Detached> {
+    // Without gid=5: a map of one id has no group 5, and devpts refuses it.
+    let options = [("ptmxmode", "0666".to_owned()), ("mode", "0620".to_owned())];
+    mounted("devpts", &options, MountAttrFlags::MOUNT_ATTR_NOEXEC)
 }
 
-fn tmpfs(size: u64, mode: u32, attributes: MountAttrFlags) -> io::Result<Detached> {
+fn tmpfs(size: u64, exec: Exec) -> io::Result<Detached> {
+    let no_exec = if exec == Exec::Denied { MountAttrFlags::MOUNT_ATTR_NOEXEC } else { MountAttrFlags::empty() };
     // Empty files take no blocks, and memory of the kernel all the same.
     let inodes = (size / 4096).max(1024);
-    let options = [("size", size.to_string()), ("nr_inodes", inodes.to_string()), ("mode", format!("{mode:o}"))];
-    mounted("tmpfs", &options, attributes)
+    let options = [("size", size.to_string()), ("nr_inodes", inodes.to_string()), ("mode", "755".to_owned())];
+    mounted("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NODEV | no_exec)
 }
 
 fn mounted(kind: &str, options: &[(&str, String)], attributes: MountAttrFlags) -> io::Result<Detached> {
