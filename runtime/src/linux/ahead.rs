@@ -53,6 +53,7 @@ impl Ahead {
     /// Where this process has a second thread, and the kernel's.
     pub fn split(identity: &Identity, run: Ulid) -> Result<Ahead, Refusal> {
         has_openat2()?;
+        sys::keep_children();
         let cgroup = Cgroup::make(run);
         let (pipes, ends) = Pipes::make(identity)?;
         let (channel, theirs) = Channel::pair().map_err(|why| Refusal::new("making a socket", why))?;
@@ -78,23 +79,15 @@ impl Ahead {
         inside.rlimits.nproc = inside.rlimits.nproc.saturating_add(counted_beside(identity.uid));
         let masks = Masks::pin(plan)?;
         let given = process.give(&inside, masks.ids(), &identity);
-        let (built, place) = match hear(&mut pipes.events, signals, Kind::Init) {
-            Ok(Heard { init: Some(init), measured }) => {
-                process.has_done();
-                (
-                    Built {
-                        first: First::of(init, pipes.lifeline, Kind::Init)?,
-                        streams: pipes.streams,
-                        events: pipes.events,
-                        measured,
-                    },
-                    None,
-                )
+        let mut heard = Heard::default();
+        let (built, place) = match heard.listen(&mut pipes.events, signals, |heard| heard.init.is_some()) {
+            Ok(()) => {
+                let first = First::of(heard.init.unwrap_or_default(), pipes.lifeline, Kind::Init)?;
+                (Built { first, streams: pipes.streams, events: pipes.events, heard }, None)
             }
-            Ok(Heard { init: None, .. }) => return Err(Refusal::new("starting the container", "its init has no id")),
             Err(Unready::NoNamespaces(why)) if least <= Tier::One => {
                 drop(pipes);
-                drop(process);
+                process.end();
                 let place = Place::make(place, run, &identity)
                     .map_err(|why| Refusal::new(format!("making a directory in {}", place.display()), why))?;
                 (keep(plan, &place, &cgroup, &why, signals)?, Some(place))
@@ -105,11 +98,24 @@ impl Ahead {
             // What could not be given is why the rest failed.
             Err(Unready::Refused(refusal)) => return Err(given.err().unwrap_or(refusal)),
         };
-        let Built { first, streams, events, measured: mut report } = built;
+        let Built { first, streams, mut events, mut heard } = built;
+        // While the cage measures itself.
         let rate = if cgroup.has(Controller::Cpu) { None } else { Rate::new(plan.limits.cpu_millis, run.0) };
-        report.set(Layer::Cgroup, with_rate(cgroup.status(first.pid), rate.as_ref()));
-        let (guard, status) = Guard::new(first.pid, plan.limits, cgroup, rate);
-        report.set(Layer::Guard, status);
+        let counted = with_rate(cgroup.status(first.pid), rate.as_ref());
+        let guard = Guard::new(first.pid, plan.limits, cgroup, rate);
+        let mut seen = guard.first_look();
+        match heard.listen(&mut events, signals, |heard| heard.measured.is_some()) {
+            Ok(()) => process.has_done(),
+            Err(Unready::NoNamespaces(refusal) | Unready::Refused(refusal)) => {
+                return Err(given.err().unwrap_or(refusal));
+            }
+        }
+        if seen != Status::Full {
+            seen = guard.first_look();
+        }
+        let mut report = heard.measured.unwrap_or_default();
+        report.set(Layer::Cgroup, counted);
+        report.set(Layer::Guard, seen);
         Ok(Prepared::new(Cage::new(first, streams, events, report, guard, masks, place)))
     }
 }
@@ -156,12 +162,12 @@ fn has_openat2() -> Result<(), Refusal> {
     }
 }
 
-/// A cage whose server's process waits.
+/// A cage that is there, and measures itself or has done so.
 struct Built {
     first: First,
     streams: [OwnedFd; 3],
     events: Events,
-    measured: Report,
+    heard: Heard,
 }
 
 /// The supervisor's ends of what a cage is held by.
@@ -230,12 +236,10 @@ impl Process {
             let _ = sys::wait(Children::One(pid), true);
         }
     }
-}
 
-impl Drop for Process {
     /// Ends it with all that it made. Killed before libcontainer's init is started, it would leave that behind; so only one
     /// that hangs is killed.
-    fn drop(&mut self) {
+    fn end(&mut self) {
         let Some(pid) = self.pid.take() else { return };
         self.channel = None;
         let deadline = Instant::now() + Duration::from_secs(1);
@@ -248,6 +252,12 @@ impl Drop for Process {
             std::thread::sleep(Duration::from_micros(200));
         }
         reap_strays();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -280,11 +290,11 @@ fn keep(plan: &Plan, place: &Place, cgroup: &Cgroup, why: &Refusal, signals: &Si
         Fork::Parent(pid) => pid,
     };
     let first = First::of(pid.as_raw_nonzero().get(), pipes.lifeline, Kind::Keeper)?;
-    let measured = match hear(&mut pipes.events, signals, Kind::Keeper) {
-        Ok(heard) => heard.measured,
-        Err(Unready::NoNamespaces(refusal) | Unready::Refused(refusal)) => return Err(also(refusal)),
-    };
-    Ok(Built { first, streams: pipes.streams, events: pipes.events, measured })
+    let mut heard = Heard::default();
+    match heard.listen(&mut pipes.events, signals, |heard| heard.measured.is_some()) {
+        Ok(()) => Ok(Built { first, streams: pipes.streams, events: pipes.events, heard }),
+        Err(Unready::NoNamespaces(refusal) | Unready::Refused(refusal)) => Err(also(refusal)),
+    }
 }
 
 /// Adds what stands in for a cgroup's CPU rate.
@@ -298,11 +308,31 @@ fn with_rate(status: Status, rate: Option<&Rate>) -> Status {
     }
 }
 
-/// What a cage that is ready has told.
+/// What a cage has told by now. Where it is a container, the word that its init is there may come before or after init's own.
+#[derive(Default)]
 struct Heard {
     /// The id of the container's init.
     init: Option<i32>,
-    measured: Report,
+    measured: Option<Report>,
+}
+
+impl Heard {
+    /// Listens until there is `enough`.
+    fn listen(&mut self, events: &mut Events, signals: &Signals, enough: fn(&Heard) -> bool) -> Result<(), Unready> {
+        let deadline = Instant::now() + PATIENCE;
+        while !enough(self) {
+            match events.next(signals, deadline)? {
+                Some(Event::Init { pid }) => self.init = Some(pid),
+                Some(Event::Ready { measured }) => self.measured = Some(measured),
+                Some(Event::Refused(refusal)) => return Err(Unready::Refused(refusal)),
+                Some(Event::NoNamespaces(refusal)) => return Err(Unready::NoNamespaces(refusal)),
+                Some(Event::NotExecuted(_) | Event::Ended { .. }) | None => {
+                    return Err(Refusal::new("starting the container", "it ended before it was ready").into());
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Why a cage did not become ready.
@@ -314,28 +344,6 @@ enum Unready {
 impl From<Refusal> for Unready {
     fn from(refusal: Refusal) -> Unready {
         Unready::Refused(refusal)
-    }
-}
-
-/// Listens until the cage is ready. Where it is a container, the word that its init is there may come before or after init's
-/// own.
-fn hear(events: &mut Events, signals: &Signals, kind: Kind) -> Result<Heard, Unready> {
-    let deadline = Instant::now() + PATIENCE;
-    let (mut init, mut measured) = (None, None);
-    loop {
-        match measured.take() {
-            Some(measured) if init.is_some() || kind == Kind::Keeper => return Ok(Heard { init, measured }),
-            other => measured = other,
-        }
-        match events.next(signals, deadline)? {
-            Some(Event::Init { pid }) => init = Some(pid),
-            Some(Event::Ready { measured: found }) => measured = Some(found),
-            Some(Event::Refused(refusal)) => return Err(Unready::Refused(refusal)),
-            Some(Event::NoNamespaces(refusal)) => return Err(Unready::NoNamespaces(refusal)),
-            Some(Event::NotExecuted(_) | Event::Ended { .. }) | None => {
-                return Err(Refusal::new("starting the container", "it ended before it was ready").into());
-            }
-        }
     }
 }
 

@@ -41,10 +41,10 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A guard over the cage whose PID 1 this is, with what its first look found: the server's process waits by now.
-    pub fn new(init: Pid, limits: Watched, cgroup: Cgroup, rate: Option<Rate>) -> (Guard, Status) {
+    /// A guard over the cage whose PID 1 this is.
+    pub fn new(init: Pid, limits: Watched, cgroup: Cgroup, rate: Option<Rate>) -> Guard {
         let now = Instant::now();
-        let guard = Guard {
+        Guard {
             init,
             limits,
             cgroup,
@@ -54,13 +54,16 @@ impl Guard {
             exact_not_before: now,
             memfds: 0,
             spent: Spent::default(),
-        };
-        let status = match Tree::read(init) {
+        }
+    }
+
+    /// Whether the guard sees the server's process, once that is there.
+    pub fn first_look(&self) -> Status {
+        match Tree::read(self.init) {
             Ok(tree) if tree.processes.len() >= 2 && tree.memory() > 0 => Status::Full,
             Ok(_) => Status::Absent("the server's process cannot be seen in /proc".into()),
             Err(why) => Status::Absent(format!("/proc of the cage's PID 1 cannot be read: {why}")),
-        };
-        (guard, status)
+        }
     }
 
     /// When the next look is due.

@@ -76,7 +76,6 @@ fn start(
         enter::become_user(&order.plan.identity).map_err(|why| Refusal::new(format!("becoming uid {uid}"), why))?;
         reach(order)?;
     }
-    sys::default_signals();
     match sys::fork_unchecked().map_err(step("forking the server's process"))? {
         Fork::Child => {
             // Set by the child for itself: it is cleared at a fork.

@@ -52,8 +52,6 @@ fn enter(
     let refused = |what: &'static str| move |why: std::io::Error| Event::Refused(Refusal::new(what, why));
     // A terminal's ^C goes to this process too; the supervisor decides what it means.
     SignalSet::all().block_only();
-    // All that comes from this process inherits them.
-    sys::default_signals();
     sys::take_stdio(stdio).map_err(refused("passing standard input and output on"))?;
     // The caller's variables and the values of flags are nobody's in there.
     sys::forget_arguments().map_err(refused("forgetting the caller's environment"))?;

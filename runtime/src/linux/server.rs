@@ -47,10 +47,11 @@ pub fn start(order: &Order, filter: Option<&[Instruction]>, events: &OwnedFd, li
     };
     measured.set(Layer::Seccomp, seccomp::confine(filter));
     report.send(&Event::Ready { measured });
+    // While the supervisor writes.
+    sys::default_signals();
     if !matches!(rustix::io::read(lifeline, &mut [0_u8; 1]), Ok(1)) {
         sys::exit_now(0);
     }
-    // PID 1 has given every signal its default meaning again before it forked.
     SignalSet::of(&[]).block_only();
     let failure = execute(order, found);
     let code = match failure.kind {

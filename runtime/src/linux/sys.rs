@@ -270,6 +270,13 @@ pub fn default_signals() {
     }
 }
 
+/// Has the kernel keep children that ended until they are waited for, which it does not for a process whose starter left
+/// SIGCHLD ignored, wait(2). Children of this process inherit it.
+pub fn keep_children() {
+    // SAFETY: SIG_DFL is a valid disposition for every signal.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
 /// Sends a signal to a process, kill(2). A process that is gone is no error.
 pub fn kill(pid: Pid, signal: c_int) {
     // SAFETY: kill has no memory conditions.
