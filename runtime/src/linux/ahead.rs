@@ -40,7 +40,8 @@ use crate::report::{Layer, Report, Status, Tier};
 pub struct Ahead {
     run: Ulid,
     identity: Identity,
-    cgroup: Cgroup,
+    /// `None` where it is made once the order is given, while the supervisor has nothing else to do.
+    cgroup: Option<Cgroup>,
     // Dropped before the process is waited for: what it has started by then ends by the end of its lifeline.
     pipes: Pipes,
     process: Process,
@@ -54,12 +55,13 @@ impl Ahead {
     pub fn split(identity: &Identity, run: Ulid) -> Result<Ahead, Refusal> {
         has_openat2()?;
         sys::keep_children();
-        let cgroup = Cgroup::make(run);
+        let cgroup = if Cgroup::can_wait() { None } else { Some(Cgroup::make(run)) };
+        let joins = cgroup.as_ref().map(Cgroup::joins).unwrap_or_default();
         let (pipes, ends) = Pipes::make(identity)?;
         let (channel, theirs) = Channel::pair().map_err(|why| Refusal::new("making a socket", why))?;
         let aside = Aside::of_this_cpu();
         let pid = match sys::fork().map_err(|why| Refusal::new("splitting the cage process off", why))? {
-            Fork::Child => process::main(identity, &cgroup.joins(), ends, theirs, aside.as_ref()),
+            Fork::Child => process::main(identity, &joins, ends, theirs, aside.as_ref()),
             Fork::Parent(pid) => pid,
         };
         aside.iter().for_each(|aside| aside.send(pid));
@@ -73,14 +75,18 @@ impl Ahead {
     /// # Errors
     /// A [`Refusal`], also where `signals` brings one while the cage is built.
     pub fn prepare(self, plan: &Plan, place: &Path, least: Tier, signals: &Signals) -> Result<Prepared, Refusal> {
-        let Ahead { run, identity, mut cgroup, mut process, mut pipes } = self;
-        cgroup.limit(&plan.limits);
+        let Ahead { run, identity, cgroup, mut process, mut pipes } = self;
         let mut inside = plan.clone();
         inside.rlimits.nproc = inside.rlimits.nproc.saturating_add(counted_beside(identity.uid));
         let masks = Masks::pin(plan)?;
-        let given = process.give(&inside, masks.ids(), &identity);
+        let (mut cgroup, given) = process.give(&inside, masks.ids(), &identity, cgroup, run);
         let mut heard = Heard::default();
-        let (built, place) = match heard.listen(&mut pipes.events, signals, |heard| heard.init.is_some()) {
+        let mut there = heard.listen(&mut pipes.events, signals, |heard| heard.init.is_some() || heard.left_behind);
+        if there.is_ok() && heard.left_behind {
+            process.move_to(&cgroup);
+            there = heard.listen(&mut pipes.events, signals, |heard| heard.init.is_some());
+        }
+        let (built, place) = match there {
             Ok(()) => {
                 let first = First::of(heard.init.unwrap_or_default(), pipes.lifeline, Kind::Init)?;
                 (Built { first, streams: pipes.streams, events: pipes.events, heard }, None)
@@ -207,27 +213,51 @@ impl Pipes {
 struct Process {
     /// `None` once it was waited for.
     pid: Option<Pid>,
-    /// `None` once all is given.
+    /// `None` once it is to end.
     channel: Option<Channel>,
 }
 
 impl Process {
-    /// Gives it the order, and what only root may open.
-    fn give(&mut self, plan: &Plan, denied: Vec<FileId>, identity: &Identity) -> Result<(), Refusal> {
-        let Some(channel) = self.channel.take() else { return Ok(()) };
-        // Where it is gone by now, it has said why.
-        let given = |result: io::Result<()>| match result {
-            Err(why) if why.kind() != io::ErrorKind::BrokenPipe => Err(Refusal::new("passing the plan on", why)),
-            _ => Ok(()),
-        };
-        given(channel.give_order(&Order { denied, ..order(plan, None) }))?;
+    /// Gives it the order, what only root may open, and what is made meanwhile: its cgroup, where there is none yet, and the
+    /// filter.
+    fn give(
+        &mut self,
+        plan: &Plan,
+        denied: Vec<FileId>,
+        identity: &Identity,
+        cgroup: Option<Cgroup>,
+        run: Ulid,
+    ) -> (Cgroup, Result<(), Refusal>) {
+        let ordered = self.give_order(plan, denied, identity);
+        // Where there is one already, it was joined.
+        let late = cgroup.is_none();
+        let mut cgroup = cgroup.unwrap_or_else(|| Cgroup::make(run));
+        cgroup.limit(&plan.limits);
+        let given = ordered.and_then(|()| {
+            let joins = if late { cgroup.open_joins() } else { Vec::new() };
+            let filter = seccomp::filter(&plan.programs, Around::Namespaces);
+            self.channel.as_ref().map_or(Ok(()), |channel| unless_gone(channel.give_filter(&filter, &joins)))
+        });
+        (cgroup, given)
+    }
+
+    fn give_order(&self, plan: &Plan, denied: Vec<FileId>, identity: &Identity) -> Result<(), Refusal> {
+        let Some(channel) = &self.channel else { return Ok(()) };
+        unless_gone(channel.give_order(&Order { denied, ..order(plan, None) }))?;
         match identity.mapping {
             // The unprivileged user that it is by now cannot reach them by path, and only root may shift owners.
-            Mapping::Unprivileged => given(channel.give_sources(&Sources::open(plan)?))?,
+            Mapping::Unprivileged => unless_gone(channel.give_sources(&Sources::open(plan)?)),
             // An ordinary user may clone mounts only in a mount namespace of its own.
-            Mapping::Caller | Mapping::Root => {}
+            Mapping::Caller | Mapping::Root => Ok(()),
         }
-        given(channel.give_filter(&seccomp::filter(&plan.programs, Around::Namespaces)))
+    }
+
+    /// Moves it to its cgroup and lets it go on. What did not work shows in what the cgroup counts.
+    fn move_to(&self, cgroup: &Cgroup) {
+        if let (Some(pid), Some(channel)) = (self.pid, &self.channel) {
+            cgroup.take(pid);
+            let _ = channel.nod();
+        }
     }
 
     /// Waits for its end, which comes once the container's init runs.
@@ -258,6 +288,14 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// Where the cage process is gone by now, it has said why.
+fn unless_gone(result: io::Result<()>) -> Result<(), Refusal> {
+    match result {
+        Err(why) if why.kind() != io::ErrorKind::BrokenPipe => Err(Refusal::new("passing the plan on", why)),
+        _ => Ok(()),
     }
 }
 
@@ -313,6 +351,7 @@ fn with_rate(status: Status, rate: Option<&Rate>) -> Status {
 struct Heard {
     /// The id of the container's init.
     init: Option<i32>,
+    left_behind: bool,
     measured: Option<Report>,
 }
 
@@ -323,6 +362,7 @@ impl Heard {
         while !enough(self) {
             match events.next(signals, deadline)? {
                 Some(Event::Init { pid }) => self.init = Some(pid),
+                Some(Event::LeftBehind) => self.left_behind = true,
                 Some(Event::Ready { measured }) => self.measured = Some(measured),
                 Some(Event::Refused(refusal)) => return Err(Unready::Refused(refusal)),
                 Some(Event::NoNamespaces(refusal)) => return Err(Unready::NoNamespaces(refusal)),

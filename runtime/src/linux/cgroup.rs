@@ -81,12 +81,23 @@ struct Group {
 }
 
 impl Cgroup {
+    /// Whether a process that is split off before there is one can join it later, by a descriptor. A user may not move
+    /// processes between cgroups of version 2 that others made, and systemd moves this process, which the other must come
+    /// after.
+    pub fn can_wait() -> bool {
+        rustix::process::geteuid().is_root() || mount_v2().is_none_or(|mount| mount != Path::new(MOUNT))
+    }
+
+    /// None yet.
+    pub fn unmade(run: Ulid) -> Cgroup {
+        Cgroup { kind: Kind::None, name: format!("{PREFIX}{run}"), groups: Vec::new(), missing: Vec::new() }
+    }
+
     /// Makes the strongest there is for a run, without limits yet. Never fails: what is missing is told by
     /// [`Cgroup::status`].
     pub fn make(run: Ulid) -> Cgroup {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let mut cgroup =
-            Cgroup { kind: Kind::None, name: format!("{PREFIX}{run}"), groups: Vec::new(), missing: Vec::new() };
+        let mut cgroup = Cgroup::unmade(run);
         cgroup.make_v2(&own, &["memory", "pids"]);
         if cgroup.groups.is_empty() {
             cgroup.make_scope();
@@ -226,6 +237,20 @@ impl Cgroup {
     pub fn joins(&self) -> Vec<PathBuf> {
         let file = if self.kind == Kind::V1 { "tasks" } else { "cgroup.procs" };
         self.groups.iter().map(|group| group.directory.join(file)).collect()
+    }
+
+    /// The same files, open: a kernel since Linux 5.16 asks what whoever opened them may do, not who writes.
+    pub fn open_joins(&self) -> Vec<OwnedFd> {
+        let open = |path: PathBuf| rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok();
+        self.joins().into_iter().filter_map(open).collect()
+    }
+
+    /// Moves a process that may not join by itself, which takes longer.
+    pub fn take(&self, pid: Pid) {
+        for file in self.joins() {
+            // What did not work shows in `status`.
+            let _ = fs::write(file, pid.as_raw_nonzero().to_string());
+        }
     }
 
     /// What is in force for the cage whose PID 1 this is. Where it did not join, nothing is, and nothing is counted.

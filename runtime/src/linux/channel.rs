@@ -56,17 +56,42 @@ impl Channel {
         all.chunks(MOST).try_for_each(|some| self.send(some))
     }
 
-    /// Gives the filter of the server.
+    /// Gives the filter of the server, and the files by which it joins a cgroup.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn give_filter(&self, filter: &[Instruction]) -> io::Result<()> {
+    pub fn give_filter(&self, filter: &[Instruction], joins: &[OwnedFd]) -> io::Result<()> {
         let bytes: Vec<u8> = filter.iter().flat_map(|instruction| instruction.to_bytes()).collect();
+        self.send(&joins.iter().map(AsFd::as_fd).collect::<Vec<_>>())?;
         rustix::net::send(&self.0, &bytes, SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
-    /// That filter.
+    /// Lets the cage process go on.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn nod(&self) -> io::Result<()> {
+        self.send(&[])
+    }
+
+    /// Waits for that.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn await_nod(&self) -> io::Result<()> {
+        self.receive().map(drop)
+    }
+
+    /// The files by which to join a cgroup; none where that is done.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn take_joins(&self) -> io::Result<Vec<OwnedFd>> {
+        self.receive()
+    }
+
+    /// The filter, which comes after them.
     ///
     /// # Errors
     /// The kernel's, and where the supervisor ended before it gave it.
@@ -119,7 +144,9 @@ impl Channel {
     fn send(&self, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = vec![MaybeUninit::uninit(); SendAncillaryMessage::ScmRights(descriptors).size()];
         let mut message = SendAncillaryBuffer::new(&mut space);
-        message.push(SendAncillaryMessage::ScmRights(descriptors));
+        if !descriptors.is_empty() {
+            message.push(SendAncillaryMessage::ScmRights(descriptors));
+        }
         sendmsg(&self.0, &[IoSlice::new(b"d")], &mut message, SendFlags::NOSIGNAL)?;
         Ok(())
     }

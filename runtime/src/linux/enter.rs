@@ -19,7 +19,7 @@ use crate::plan::HOSTNAME;
 /// Half of the inotify watches that a user had for long, inotify(7).
 const WATCHES: u64 = 4096;
 
-/// Enters user, mount, network, IPC, UTS and cgroup namespaces as the run's user.
+/// Enters user, mount, network, IPC and UTS namespaces as the run's user.
 ///
 /// # Errors
 /// [`Event::NoNamespaces`] where user namespaces cannot be had, with the setting that would allow them where one is known;
@@ -35,8 +35,7 @@ pub fn enter(identity: &Identity) -> Result<(), Event> {
             | UnshareFlags::NEWNS
             | UnshareFlags::NEWNET
             | UnshareFlags::NEWIPC
-            | UnshareFlags::NEWUTS
-            | UnshareFlags::NEWCGROUP,
+            | UnshareFlags::NEWUTS,
     )
     .map_err(denied("unshare"))?;
     map_ids(identity).map_err(denied("writing the id map"))?;
@@ -56,10 +55,18 @@ pub fn enter(identity: &Identity) -> Result<(), Event> {
     // Nothing mounted here may show outside, and nothing mounted outside may arrive here.
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
         .map_err(|why| Refusal::new("making the mounts private", why))?;
-    mount_cgroup().map_err(|why| Refusal::new("mounting cgroup2", why))?;
     sys::loopback_up().map_err(|why| Refusal::new("setting the loopback interface up", why))?;
     rustix::system::sethostname(HOSTNAME.as_bytes()).map_err(|why| Refusal::new("setting the host name", why))?;
     Ok(())
+}
+
+/// Makes the cgroup that this process is in by now the root of a namespace of its own: no path of the host shows inside.
+///
+/// # Errors
+/// The kernel's.
+pub fn enter_cgroup() -> Result<(), Refusal> {
+    sys::unshare(UnshareFlags::NEWCGROUP).map_err(|why| Refusal::new("entering a cgroup namespace", why))?;
+    mount_cgroup().map_err(|why| Refusal::new("mounting cgroup2", why))
 }
 
 /// SIGKILL when the supervisor ends. The kernel clears this at every change of credentials, prctl(2).

@@ -22,8 +22,8 @@ use crate::config::{self, Scope};
 use crate::identity::{Identity, Mapping};
 use crate::plan::Rlimits;
 
-/// Builds the cage whose order comes by the channel, for this user and in this cgroup: files that take a `0` from whoever
-/// joins. Ends with 0 where the container's init runs, else with 125; what went
+/// Builds the cage whose order comes by the channel, for this user and in this cgroup, where there is one yet: files that take
+/// a `0` from whoever joins. Ends with 0 where the container's init runs, else with 125; what went
 /// wrong goes to the supervisor as an event.
 pub fn main(identity: &Identity, cgroup: &[PathBuf], ends: Ends, channel: Channel, aside: Option<&Aside>) -> ! {
     let Ends { stdio, events, lifeline } = ends;
@@ -59,8 +59,7 @@ fn enter(
         .map_err(refused("closing inherited descriptors"))?;
     rustix::process::chdir("/").map_err(|why| Refusal::new("leaving the caller's directory", why))?;
     enter::die_with_parent()?;
-    // Before the user changes, who may not join any more; and before the cgroup namespace is entered, whose root it
-    // becomes: no path shows inside.
+    // Where there is one already: before the user changes, who may not join any more.
     for file in cgroup {
         fs::write(file, "0").map_err(|why| Refusal::new(format!("joining the cgroup {}", file.display()), why))?;
     }
@@ -87,6 +86,8 @@ fn build(
     let deferred = Deferred::where_needed().map_err(refused("mounting the older way"))?;
     deferred.inspect(|deferred| deferred.allow(&mut config));
     fs::write(root.bundle.join("config.json"), config.to_string()).map_err(refused("writing config.json"))?;
+    join(&channel, events)?;
+    enter::enter_cgroup()?;
     let filter = channel.take_filter().map_err(refused("taking the filter"))?;
     let init = Init::new(order, filter, events, lifeline, deferred, &root.state).map_err(refused("preparing PID 1"))?;
     drop(channel);
@@ -111,6 +112,17 @@ fn build(
         .map(|pid| pid.as_raw())
         .ok_or_else(|| Refusal::new("creating the container", "it has no init"))?;
     Reporter(events).send(&Event::Init { pid });
+    Ok(())
+}
+
+/// Joins the cgroup that the supervisor has made meanwhile.
+fn join(channel: &Channel, events: &OwnedFd) -> Result<(), Refusal> {
+    let fail = |why: std::io::Error| Refusal::new("joining the cgroup", why);
+    let files = channel.take_joins().map_err(fail)?;
+    if files.iter().any(|file| rustix::io::write(file, b"0").is_err()) {
+        Reporter(events).send(&Event::LeftBehind);
+        channel.await_nod().map_err(fail)?;
+    }
     Ok(())
 }
 

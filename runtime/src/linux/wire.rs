@@ -68,6 +68,8 @@ pub enum Event {
         /// That id.
         pid: i32,
     },
+    /// The cage process may not join its cgroup by itself, and waits until it is moved.
+    LeftBehind,
     /// All layers are measured from inside; the server's process waits for the word to start.
     Ready {
         /// What was found.
