@@ -38,7 +38,7 @@ impl Stage {
             fs::create_dir(stage.path().join(name)).map_err(because("making a directory"))?;
         }
         // Copies: the user of `--user` may not reach where cargo builds.
-        stage.copy(Path::new(env!("CARGO_BIN_EXE_smcp")), "smcp")?;
+        stage.copy(&options.binary, "smcp")?;
         stage.copy(&std::env::current_exe().map_err(because("finding this program"))?, "bench")?;
         stage.compile_true()?;
         if let Some(user) = options.user {

@@ -1,6 +1,6 @@
 //! How long a start takes, by smcp and by what it is compared with: bare, bubblewrap, crun, `npx`.
 //!
-//! `cargo bench -p smcp --bench start [-- --runs N] [--json FILE] [--user UID]`. All contenders of a part take turns in
+//! `cargo bench -p smcp --bench start [-- --runs N] [--json FILE] [--user UID] [--binary SMCP]`. All contenders of a part take turns in
 //! one run, since times of different runs differ by a third on a shared machine; the ratios are what counts. Nothing
 //! outside a directory of its own in `/var/tmp` is written, save what apt, npm and cargo keep for themselves.
 
@@ -63,13 +63,16 @@ pub struct Options {
     runs: usize,
     json: Option<PathBuf>,
     user: Option<u32>,
+    /// The smcp that is measured, where it is not cargo's: `packaging/static` builds the one that is released.
+    binary: PathBuf,
     /// Set by the stage for the process that measures.
     world: Option<PathBuf>,
 }
 
 impl Options {
     fn parse(arguments: &[String]) -> Result<Options> {
-        let mut options = Options { runs: 15, json: None, user: None, world: None };
+        let binary = env!("CARGO_BIN_EXE_smcp").into();
+        let mut options = Options { runs: 15, json: None, user: None, binary, world: None };
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
@@ -77,9 +80,10 @@ impl Options {
                 "--bench" => {}
                 "--runs" => options.runs = value()?.parse().map_err(because("--runs"))?,
                 "--user" => options.user = Some(value()?.parse().map_err(because("--user"))?),
+                "--binary" => options.binary = value()?.into(),
                 "--json" => options.json = Some(value()?.into()),
                 "--world" => options.world = Some(value()?.into()),
-                _ => return Err(format!("unknown argument {word}: --runs N, --json FILE, --user UID")),
+                _ => return Err(format!("unknown argument {word}: --runs N, --json FILE, --user UID, --binary SMCP")),
             }
         }
         if options.runs == 0 { Err("--runs 0 measures nothing".into()) } else { Ok(options) }
