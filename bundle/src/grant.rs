@@ -19,10 +19,10 @@ use serde::Serialize;
 pub use egress::Egress;
 pub use flags::{EnvFlag, FlagError, MountFlag, StateName, SubprocessFlag, parse_env_file};
 
+use crate::Secret;
 use crate::limits::{LimitRequest, Limits};
 use crate::package::{Package, PackageOrigin};
 use crate::permissions::{Access, Origin};
-use crate::secret::Secret;
 
 /// Judges what a run of `package` is granted. `max` are the configuration's
 /// `max_*`.

@@ -15,10 +15,11 @@ mod outbound;
 mod pack;
 mod package;
 mod permissions;
-mod secret;
 mod units;
 mod unpack;
 mod ustar;
+
+pub use distribution::{REDACTED, Secret};
 
 pub use config::{Execution, ImageConfig, RootFs, RootFsKind};
 pub use grant::{
@@ -33,6 +34,5 @@ pub use outbound::{DEFAULT_PORT, Host, Outbound, OutboundError};
 pub use pack::{FileMode, LayerBuilder, PackError, PackedLayer};
 pub use package::{Package, PackageError, PackageOrigin};
 pub use permissions::{Access, FsRequest, NetworkRequest, Origin, Permissions, SubprocessRequest};
-pub use secret::{REDACTED, Secret};
 pub use units::{UnitError, format_duration, format_size, parse_count, parse_duration, parse_millicores, parse_size};
 pub use unpack::{Code, Refusal, UnpackError, Unpacked, prepare, unpack};

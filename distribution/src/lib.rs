@@ -22,6 +22,7 @@ mod push;
 mod reference;
 mod registry;
 mod rootfs;
+mod secret;
 mod source;
 mod store;
 mod url;
@@ -35,6 +36,7 @@ pub use platform::Platform;
 pub use push::{Pushed, push};
 pub use reference::{LayoutRef, Name, PackageName, Reference, ReferenceError, Selector};
 pub use rootfs::tree_id;
+pub use secret::{REDACTED, Secret};
 pub use source::{Freshness, Mode, Network, Resolved, Source, canonical, family, resolve};
 pub use store::{
     Blob, BlobLock, BlobReader, BlobWriter, LayerLock, Lease, Origin, Remembered, Removed, StagedLayer, Staging, Store,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
 use super::{CallerEnv, EnvFlag, Request, Verdict};
+use crate::Secret;
 use crate::package::Package;
-use crate::secret::Secret;
 
 /// Composes the whole environment of the server: a few defaults, the image's,
 /// the manifest's defaults, the account, the flags; what comes later wins.

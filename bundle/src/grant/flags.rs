@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
+use crate::Secret;
 use crate::permissions::{Access, is_plain_word};
-use crate::secret::Secret;
 
 /// `--mount SRC[:DST][:ro|rw]`; without a mode read-only.
 #[derive(Debug, Clone, PartialEq, Eq)]

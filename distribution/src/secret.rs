@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 /// A value that cannot print itself: `Debug`, `Display` and `Serialize` all
-/// give `<redacted>`. The value of every environment variable of a run is one,
+/// give `<redacted>`. Passwords and tokens are such, and the value of every environment variable of a run,
 /// since nobody can tell from a name which of them matter.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
@@ -19,7 +19,7 @@ impl Secret {
         Secret(value.into())
     }
 
-    /// The value itself, for the one place that hands it to the server.
+    /// The value itself, for the one place that hands it on.
     pub fn expose(&self) -> &str {
         &self.0
     }
