@@ -53,10 +53,39 @@ pub enum Error {
     /// The network would be needed and must not be used.
     #[error("{0} is not in the store, and the network is off")]
     Offline(String),
-    /// The registry asks for credentials.
-    #[error("registry {0} asks for credentials, which this version does not support yet")]
-    Credentials(String),
-    /// The registry was not reached, or the connection broke.
+    /// The registry asks for credentials that it was not shown, or does not accept those that it was shown.
+    #[error("registry {host}: {why}")]
+    Unauthorized {
+        /// Host and port.
+        host: String,
+        /// Which of it.
+        why: String,
+    },
+    /// The credentials for a registry would go to another host.
+    #[error("registry {host} wants its credentials sent to {realm}, another host")]
+    Realm {
+        /// Host and port of the registry.
+        host: String,
+        /// Host and port of the token service that it names.
+        realm: String,
+    },
+    /// A credential helper of docker's failed.
+    #[error("{program}: {why}")]
+    Helper {
+        /// The program.
+        program: String,
+        /// What happened.
+        why: String,
+    },
+    /// There is no way to the registry, or it leads nowhere.
+    #[error("registry {host}: {why}")]
+    Unreachable {
+        /// Host and port.
+        host: String,
+        /// What happened.
+        why: String,
+    },
+    /// The connection to the registry broke, or an answer did not come.
     #[error("registry {host}: {why}")]
     Network {
         /// Host and port.
@@ -76,7 +105,9 @@ pub enum Error {
         /// HTTP status.
         status: u16,
         /// What the registry said about it, made printable, with a leading separator; often empty.
-        message: String,
+        message: Box<str>,
+        /// When it wants to be asked again, in seconds.
+        retry_after: Option<u32>,
     },
     /// A blob stopped arriving.
     #[error("{digest}: the transfer broke off: {source}")]
@@ -139,7 +170,10 @@ impl Error {
             | Self::Ambiguous { .. }
             | Self::NoPlatform { .. }
             | Self::Offline(_)
-            | Self::Credentials(_)
+            | Self::Unauthorized { .. }
+            | Self::Realm { .. }
+            | Self::Helper { .. }
+            | Self::Unreachable { .. }
             | Self::Network { .. }
             | Self::Status { .. }
             | Self::Broken { .. } => Kind::Resolve,
@@ -155,8 +189,15 @@ impl Error {
             Self::NotBuilt(source) => Some(format!("make a package of it first: smcp build {source} -t NAME")),
             Self::Ambiguous { place, .. } => Some(format!("name one of them: {place}:REF")),
             Self::Offline(name) => Some(format!("fetch it while there is a network: smcp pull {name}")),
+            Self::Unauthorized { host, .. } => Some(format!("log in: smcp login {host}")),
+            Self::Realm { host, realm } => {
+                Some(format!("where that is right, say so in the configuration: registries: {{{host:?}: {{realm: {realm:?}}}}}"))
+            }
+            Self::Unreachable { why, .. } if why.contains("certificate") => {
+                Some("a private authority is named by SSL_CERT_FILE, or by `ca_file` under `registries` in the configuration".into())
+            }
             Self::Damaged(_) => Some("it was set aside; run the command again to fetch a new copy".into()),
-            Self::Address { .. } => Some("plain http is used for this machine's own registries alone".into()),
+            Self::Address { .. } => Some("plain http is for this machine's own registries, and for those that are `insecure` under `registries`".into()),
             Self::Store { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 Some("free some space, for example by smcp cache rm, and run the command again".into())
             }

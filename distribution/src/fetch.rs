@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-use crate::registry::{Patience, Repository};
 use crate::source::open_blob;
 use crate::store::{Blob, Lease, Origin, Verified};
 use crate::{
@@ -25,7 +24,7 @@ const MAX_LAYER: u64 = 4 << 30;
 /// # Errors
 /// As [`crate::resolve`].
 pub fn configure(resolved: &Resolved, store: &Store, net: &Network) -> Result<Image> {
-    let origin = Fetcher { resolved, store, net, host: OnceRepository::default() };
+    let origin = Fetcher { resolved, store, net };
     let manifest = &resolved.manifest;
     check_kinds(resolved)?;
     let config = match store.blob(&manifest.config) {
@@ -46,7 +45,7 @@ pub fn configure(resolved: &Resolved, store: &Store, net: &Network) -> Result<Im
 /// # Errors
 /// As [`crate::resolve`].
 pub fn fetch(image: &Image, store: &Store, net: &Network, progress: &dyn Fn(Progress)) -> Result<()> {
-    let origin = Fetcher { resolved: &image.resolved, store, net, host: OnceRepository::default() };
+    let origin = Fetcher { resolved: &image.resolved, store, net };
     let mut seen = BTreeSet::new();
     let unpacked = |diff_id: &Digest| store.layer(diff_id).is_some();
     let mut missing: Vec<&Descriptor> = image
@@ -143,11 +142,7 @@ struct Fetcher<'a> {
     resolved: &'a Resolved,
     store: &'a Store,
     net: &'a Network,
-    host: OnceRepository,
 }
-
-/// The repository, made when it is first needed: its connections are shared by all threads.
-type OnceRepository = std::sync::OnceLock<Repository>;
 
 impl Fetcher<'_> {
     fn bring_all(&self, missing: &[&Descriptor], progress: &dyn Fn(Progress)) -> Result<()> {
@@ -196,8 +191,8 @@ impl Fetcher<'_> {
                 Err(Error::Offline(self.resolved.reference.clone()))
             }
             Source::Registry { host, repository } => {
-                let repository = self.host.get_or_init(|| Repository::new(host, repository, Patience::Needed));
-                self.store.ingest(Counted { reader: repository.blob(want)?, tell: &received }, want)
+                let sources = self.resolved.way.to(host, repository, self.net);
+                self.store.ingest(Counted { reader: sources.blob(want)?, tell: &received }, want)
             }
         };
         tell(Progress::Done { digest: digest.clone() });

@@ -7,6 +7,8 @@
 //! everything that is asked for is in the store already.
 #![forbid(unsafe_code)]
 
+mod access;
+mod auth;
 mod descriptor;
 mod digest;
 mod disk;
@@ -27,6 +29,8 @@ mod source;
 mod store;
 mod url;
 
+pub use access::{Access, HostAccess, Proxies};
+pub use auth::{DockerFile, Login, Places, login, logout};
 pub use descriptor::Descriptor;
 pub use digest::{Digest, DigestError, Hasher};
 pub use error::{Error, Kind, Result};
@@ -37,7 +41,9 @@ pub use push::{Pushed, push};
 pub use reference::{LayoutRef, Name, PackageName, Reference, ReferenceError, Selector};
 pub use rootfs::tree_id;
 pub use secret::{REDACTED, Secret};
-pub use source::{Freshness, Mode, Network, Resolved, Source, canonical, family, resolve};
+pub use source::{
+    Freshness, Mode, Network, Resolved, Source, Way, canonical, family, referrers, registry_host, resolve,
+};
 pub use store::{
     Blob, BlobLock, BlobReader, BlobWriter, LayerLock, Lease, Origin, Remembered, Removed, StagedLayer, Staging, Store,
     Verified,

@@ -1,12 +1,12 @@
 //! Publishes an image from the store: what it consists of first, its name last.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::registry::{Patience, Repository};
-use crate::source::locate;
+use crate::registry::{Repository, Sent};
+use crate::source::{Place, locate};
 use crate::store::{Blob, Origin, Verified};
 use crate::{
     Descriptor, Digest, Document, Error, LayoutRef, Mode, Name, Network, Reference, Result, Selector, Store, canonical,
@@ -47,7 +47,7 @@ pub struct Pushed {
     pub target: String,
     /// Blobs that were sent.
     pub uploaded: usize,
-    /// Blobs that were there already.
+    /// Blobs that the target had already, there or in another repository.
     pub present: usize,
     /// Bytes of the blobs that were sent.
     pub bytes: u64,
@@ -96,17 +96,41 @@ fn to_registry(store: &Store, parts: &Parts, name: &Name, net: &Network, pushed:
         Some(tag) => tag,
         None => pinned(&place.selector, &pushed.descriptor)?,
     };
-    let repository = Repository::new(&place.host, &place.repository, Patience::Needed);
+    let elsewhere = elsewhere(store, parts, &place)?;
+    let from: BTreeSet<_> = elsewhere.values().cloned().collect();
+    let from: Vec<_> = from.into_iter().collect();
+    let repository = Repository::for_writing(&place.host, &place.repository, &from, &net.access);
     for blob in &parts.blobs {
-        let there = repository.has_blob(blob)?;
-        if !there {
-            repository.upload(&present(store, blob)?)?;
-        }
+        let there = repository.has_blob(blob)? || {
+            let from = elsewhere.get(&blob.digest).map(String::as_str);
+            repository.upload(&present(store, blob)?, from)? == Sent::Mounted
+        };
         pushed.count(there, blob);
     }
     let (last, children) = parts.documents.split_last().expect("the image itself is one");
     children.iter().try_for_each(|child| repository.put_manifest(child.descriptor().digest.as_str(), child))?;
     repository.put_manifest(&reference, last)
+}
+
+/// Other repositories of the same registry that the store knows to have some of the blobs.
+fn elsewhere(store: &Store, parts: &Parts, place: &Place) -> Result<BTreeMap<Digest, String>> {
+    let mut found = BTreeMap::new();
+    for known in store.list()?.into_iter().filter(|known| known.origin == Origin::Fetched) {
+        let Ok(Reference::Registry(Name { registry: Some(host), repository, .. })) = known.reference.parse() else {
+            continue;
+        };
+        if host != place.host || repository == place.repository {
+            continue;
+        }
+        let mut theirs = Parts::default();
+        // What is not whole any more here is no reason against the push.
+        if theirs.gather(store, &known.descriptor, MAX_NESTING).is_err() {
+            continue;
+        }
+        let shared = parts.blobs.iter().filter(|blob| theirs.seen.contains(&blob.digest));
+        found.extend(shared.map(|blob| (blob.digest.clone(), repository.clone())));
+    }
+    Ok(found)
 }
 
 /// The digest in a target is a promise about what is published there.

@@ -4,12 +4,17 @@ mod layout;
 mod remote;
 
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::{Descriptor, Document, Error, ImageManifest, Platform, Reference, Result, Selector, Store, platform};
+use crate::registry::{Patience, Sources};
+use crate::{
+    Access, Descriptor, Document, Error, ImageManifest, Platform, Reference, Result, Selector, Store, platform,
+};
 
 pub(crate) use layout::open_blob;
-pub(crate) use remote::locate;
+pub use remote::registry_host;
+pub(crate) use remote::{Place, locate};
 
 /// How deep an index may lie in another.
 const MAX_NESTING: u32 = 2;
@@ -68,12 +73,36 @@ pub struct Network {
     pub mode: Mode,
     /// The platform to fetch for.
     pub platform: Platform,
+    /// How registries are reached, and as whom.
+    pub access: Arc<Access>,
 }
 
 impl Network {
-    /// For the platform that this program runs on.
+    /// For the platform that this program runs on, as nobody in particular.
     pub fn new(registry: impl Into<String>, mode: Mode) -> Self {
-        Self { registry: registry.into(), mode, platform: Platform::host() }
+        Self { registry: registry.into(), mode, platform: Platform::host(), access: Arc::default() }
+    }
+
+    /// The same with another way to registries.
+    #[must_use]
+    pub fn through(self, access: Arc<Access>) -> Self {
+        Self { access, ..self }
+    }
+}
+
+/// Descriptors of what is about an index or manifest (signatures, attestations), of one artifact type or of all.
+///
+/// Nothing of it has been checked but the form. Where a registry has no list of such, the tag that takes its place is read.
+///
+/// # Errors
+/// As [`resolve`]; [`Error::Offline`] where no registry may be asked.
+pub fn referrers(resolved: &Resolved, kind: Option<&str>, net: &Network) -> Result<Vec<Descriptor>> {
+    match &resolved.source {
+        Source::Layout(_) => Ok(Vec::new()),
+        Source::Registry { .. } if net.mode == Mode::Offline => Err(Error::Offline(resolved.reference.clone())),
+        Source::Registry { host, repository } => {
+            resolved.way.to(host, repository, net).referrers(&resolved.descriptor.digest, kind)
+        }
     }
 }
 
@@ -108,6 +137,18 @@ pub struct Resolved {
     pub freshness: Freshness,
     /// Where its blobs are from.
     pub source: Source,
+    /// The way to them.
+    pub way: Way,
+}
+
+/// Connections to a registry and what it was shown: made when they are first needed, and shared from then on.
+#[derive(Debug, Clone, Default)]
+pub struct Way(Arc<OnceLock<Sources>>);
+
+impl Way {
+    pub(crate) fn to(&self, host: &str, repository: &str, net: &Network) -> &Sources {
+        self.0.get_or_init(|| Sources::new(host, repository, &net.access, Patience::Needed))
+    }
 }
 
 /// Where an answer is from.

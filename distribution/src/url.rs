@@ -1,7 +1,10 @@
-//! The few urls that a registry client needs, and where it may go: https anywhere, plain http on this machine alone.
+//! The few urls that a registry client needs, and where it may go: https anywhere, plain http on this machine and where
+//! it is configured.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
+
+use crate::Access;
 
 /// A url that may be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,12 +17,12 @@ pub(crate) struct Url {
 
 impl Url {
     /// The url of `path` at a registry, by the scheme that fits the host.
-    pub(crate) fn at(authority: &str, path: String) -> Self {
-        Self { secure: !is_loopback(authority), authority: authority.into(), path }
+    pub(crate) fn at(authority: &str, path: String, access: &Access) -> Self {
+        Self { secure: access.is_secure(authority), authority: authority.into(), path }
     }
 
     /// Reads an absolute url.
-    pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
+    pub(crate) fn parse(text: &str, access: &Access) -> Result<Self, &'static str> {
         let (scheme, rest) = text.split_once("://").ok_or("not an absolute url")?;
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
@@ -31,7 +34,7 @@ impl Url {
         if authority.is_empty() || !authority.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b)) {
             return Err("not a plain host and port");
         }
-        if !secure && !is_loopback(authority) {
+        if !secure && !access.may_be_plain(&authority.to_ascii_lowercase()) {
             return Err("plain http to another machine");
         }
         let slash = if path.starts_with('/') { "" } else { "/" };
@@ -40,7 +43,7 @@ impl Url {
     }
 
     /// The url that an answer from `self` points to by its `Location`.
-    pub(crate) fn follow(&self, location: &str) -> Result<Self, &'static str> {
+    pub(crate) fn follow(&self, location: &str, access: &Access) -> Result<Self, &'static str> {
         if !location.bytes().all(|b| b.is_ascii_graphic()) {
             return Err("a url with strange characters");
         }
@@ -48,14 +51,14 @@ impl Url {
             let path = location.split('#').next().unwrap_or_default();
             return Ok(Self { path: path.into(), ..self.clone() });
         }
-        let target = Self::parse(location)?;
+        let target = Self::parse(location, access)?;
         if self.secure && !target.secure { Err("from https to plain http") } else { Ok(target) }
     }
 
-    /// Adds one parameter; `value` must need no escaping.
+    /// Adds one parameter.
     pub(crate) fn with(mut self, key: &str, value: &str) -> Self {
         let sign = if self.path.contains('?') { '&' } else { '?' };
-        self.path.push_str(&format!("{sign}{key}={value}"));
+        self.path.push_str(&format!("{sign}{key}={}", escaped(value)));
         self
     }
 
@@ -80,6 +83,31 @@ impl fmt::Display for Url {
     }
 }
 
+/// A value as it stands in a query or a form, RFC 3986; `:` and `/` may stay.
+pub(crate) fn escaped(value: &str) -> String {
+    let mut text = String::new();
+    for byte in value.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' | b'/' | b',' => {
+                text.push(byte.into())
+            }
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
+/// `HOST` of `HOST[:PORT]`, brackets included.
+pub(crate) fn host_of(authority: &str) -> &str {
+    let port = port_of(authority).map_or(0, |port| port.len() + 1);
+    &authority[..authority.len() - port]
+}
+
+/// `PORT` of `HOST[:PORT]`.
+pub(crate) fn port_of(authority: &str) -> Option<&str> {
+    authority.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.contains(']'))
+}
+
 /// Says whether `HOST[:PORT]` is this machine: `localhost`, 127.0.0.0/8 or `[::1]`.
 pub(crate) fn is_loopback(authority: &str) -> bool {
     if let Some(inner) = authority.strip_prefix('[') {
@@ -96,6 +124,7 @@ mod tests {
 
     #[test]
     fn where_it_may_go() {
+        let here = Access::default();
         for (from, to, want) in [
             ("https://a.example/v2/x", "https://b.example/y?sig=1", Ok("https://b.example/y?sig=1")),
             ("https://a.example/v2/x", "/v2/y?u=1", Ok("https://a.example/v2/y?u=1")),
@@ -113,7 +142,7 @@ mod tests {
             ("http://localhost:1/x", "http://localhost.evil.example/y", Err("plain http to another machine")),
             ("http://localhost:1/x", "http://10.0.0.1/y", Err("plain http to another machine")),
         ] {
-            let got = Url::parse(from).unwrap().follow(to).map(|url| url.to_string());
+            let got = Url::parse(from, &here).unwrap().follow(to, &here).map(|url| url.to_string());
             assert_eq!(got.as_deref().map_err(|e| *e), want, "{from} → {to}");
         }
     }
@@ -135,8 +164,20 @@ mod tests {
     }
 
     #[test]
+    fn hosts_and_ports() {
+        for (authority, host, port) in [
+            ("a.example", "a.example", None),
+            ("a.example:1", "a.example", Some("1")),
+            ("[::1]", "[::1]", None),
+            ("[::1]:5000", "[::1]", Some("5000")),
+        ] {
+            assert_eq!((host_of(authority), port_of(authority)), (host, port));
+        }
+    }
+
+    #[test]
     fn parameters() {
-        let url = Url::at("a.example", "/v2/x".into()).with("a", "1").with("b", "2");
-        assert_eq!((url.to_string().as_str(), url.path()), ("https://a.example/v2/x?a=1&b=2", "/v2/x"));
+        let url = Url::at("a.example", "/v2/x".into(), &Access::default()).with("a", "1").with("b", "x:y&z=é");
+        assert_eq!((url.to_string().as_str(), url.path()), ("https://a.example/v2/x?a=1&b=x:y%26z%3D%C3%A9", "/v2/x"));
     }
 }

@@ -48,6 +48,14 @@ pub enum Command {
         #[arg(value_name = "TARGET")]
         target: Option<String>,
     },
+    /// Keep credentials for a registry; those of docker and podman are read where they lie
+    Login(Login),
+    /// Forget the credentials that `login` kept
+    Logout {
+        /// HOST[:PORT]; without one the configured registry
+        #[arg(value_name = "REGISTRY")]
+        registry: Option<String>,
+    },
     /// Make a package from npm:NAME, pypi:NAME or ./dir
     Build(Build),
     /// Show what a package is and what a run of it would be granted
@@ -161,6 +169,23 @@ impl Run {
     pub fn args(&self) -> &[String] {
         self.server.get(1..).unwrap_or_default()
     }
+}
+
+/// Flags of `login`.
+#[derive(Debug, Args)]
+pub struct Login {
+    /// HOST[:PORT]; without one the configured registry
+    #[arg(value_name = "REGISTRY")]
+    pub registry: Option<String>,
+    /// A token to be sent as it is; `-` reads it from stdin
+    #[arg(long, value_name = "T", conflicts_with_all = ["username", "password_stdin"], required_unless_present = "username")]
+    pub token: Option<String>,
+    /// Name of the account
+    #[arg(short, long, value_name = "U", requires = "password_stdin")]
+    pub username: Option<String>,
+    /// Read its password from stdin
+    #[arg(long, requires = "username")]
+    pub password_stdin: bool,
 }
 
 /// Flags of `build`.

@@ -1,7 +1,7 @@
 //! `smcp info`: what a package is, and what a run of it without flags would be granted.
 
 use bundle::{Manifest, Package, PackageOrigin, Request, format_size, judge};
-use distribution::{Mode, Network, Pending, Reference, Store, configure, resolve};
+use distribution::{Mode, Pending, Reference, Store, configure, resolve};
 use runtime::{Caller, Identity, UserFlag};
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ use crate::show::{self, outln};
 /// Where it cannot be had or read.
 pub fn info(text: &str, as_json: bool, settings: &Settings) -> Result<(), Failure> {
     let store = Store::open(&settings.cache)?;
-    let network = Network::new(&settings.registry, Mode::CacheFirst { refresh: settings.refresh });
+    let network = settings.network(None, Mode::CacheFirst { refresh: settings.refresh });
     let reference: Reference = text.parse()?;
     let resolved = resolve(&reference, &store, &network)?;
     // Neither its layers nor its name are kept: looking at a package is not fetching it.

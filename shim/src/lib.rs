@@ -8,6 +8,7 @@ pub mod cli;
 mod doctor;
 pub mod exit;
 mod info;
+mod login;
 mod record;
 mod relay;
 mod run;
@@ -57,6 +58,8 @@ fn dispatch(command: &Command, settings: Result<Settings, Failure>, early: Optio
         Command::Run(_) => unreachable!("handled above"),
         Command::Pull { references, registry } => store::pull(references, registry.as_deref(), &settings),
         Command::Push { reference, target } => store::push(reference, target.as_deref(), &settings),
+        Command::Login(typed) => login::login(typed, &settings),
+        Command::Logout { registry } => login::logout(registry.as_deref(), &settings),
         Command::Build(typed) => store::build(typed, &settings),
         Command::Info { reference, json } => info::info(reference, *json, &settings),
         Command::Cache { command } => store::cache(command, &settings),

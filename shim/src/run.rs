@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bundle::{Access, parse_count, parse_duration, parse_env_file, parse_millicores, parse_size};
 use bundle::{CallerEnv, FlagError, LimitRequest, MountFlag, Package, Request, SubprocessFlag, UnitError, judge};
-use distribution::{Freshness, Mode, Network, Pending, Reference, Store, configure, fetch, resolve};
+use distribution::{Mode, Network, Pending, Reference, Store, configure, fetch, resolve};
 use runtime::journal::{self, Ending, Journal};
 use runtime::{
     Ahead, Caller, HostInterpreter, Identity, Layer, Plan, Refusal, Remains, Report, Signals, Status, Tier, UserFlag,
@@ -127,9 +127,7 @@ fn story(
     let store = Store::open(&settings.cache)?;
     let resolved = resolve(&reference, &store, &network)?;
     record.resolved(&resolved);
-    if let Freshness::Stale(why) = &resolved.freshness {
-        show::warn(&format!("{} comes from the store and may be old: {why}", resolved.name));
-    }
+    show::stale(&resolved);
     let pending = Pending::new(&resolved, &store)?;
     let image = configure(&resolved, &store, &network)?;
     let package = Package::read(&image)?;
@@ -326,7 +324,7 @@ fn network(typed: &cli::Run, settings: &Settings) -> Network {
     } else {
         Mode::CacheFirst { refresh: settings.refresh }
     };
-    Network::new(typed.registry.clone().unwrap_or_else(|| settings.registry.clone()), mode)
+    settings.network(typed.registry.as_deref(), mode)
 }
 
 /// What the judgement takes from the caller.

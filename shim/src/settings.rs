@@ -5,9 +5,11 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bundle::{Limits, parse_count, parse_duration, parse_millicores, parse_size};
+use distribution::{Access, DockerFile, HostAccess, Mode, Name, Network, Reference, Secret, registry_host};
 use runtime::Tier;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -23,6 +25,10 @@ const DEFAULT_REGISTRY: &str = "https://registry.mcp-hub.info";
 pub struct Settings {
     /// Registry of names without one.
     pub registry: String,
+    /// How registries are reached, and where credentials for them lie.
+    pub access: Access,
+    /// `MCP_REGISTRY_TOKEN`, for `registry` alone.
+    pub registry_token: Option<Secret>,
     /// The store.
     pub cache: PathBuf,
     /// smcp's own state: the heads of audit logs.
@@ -52,8 +58,13 @@ impl Settings {
                 .unwrap_or_else(|| home.join(otherwise))
         };
         let own = home.join(".smcp");
+        let mut access = Access::default();
+        access.credentials.own = Some(own.join("credentials.json"));
+        access.credentials.docker = docker_files(&home);
         Settings {
             registry: DEFAULT_REGISTRY.into(),
+            access,
+            registry_token: None,
             cache: base("XDG_CACHE_HOME", ".cache").join("smcp"),
             state: base("XDG_STATE_HOME", ".local/state").join("smcp"),
             audit_log: own.join("audit.log"),
@@ -82,6 +93,7 @@ impl Settings {
         let must_exist = named.is_some();
         settings.read_file(Path::new(SYSTEM_FILE), false)?;
         settings.read_file(&named.unwrap_or(user_file), must_exist)?;
+        settings.read_proxies();
         settings.read_environment()?;
         Ok(settings)
     }
@@ -112,7 +124,24 @@ impl Settings {
         for (key, value) in file.values() {
             self.set(key, &value).map_err(|why| fail(&format!("{key}: {why}")))?;
         }
+        for (name, registry) in file.registries {
+            let host = host(&name).map_err(|why| fail(&format!("registries: {why}")))?;
+            let access = registry.access().map_err(|why| fail(&format!("registries: {name}: {why}")))?;
+            self.access.hosts.insert(host, access);
+        }
         Ok(())
+    }
+
+    /// The variables that other programs have for proxies, the ones in capitals first.
+    fn read_proxies(&mut self) {
+        let first = |names: &[&str]| {
+            let both = names.iter().flat_map(|name| [(*name).to_owned(), name.to_ascii_lowercase()]);
+            both.into_iter().find_map(|name| env::var(name).ok())
+        };
+        let proxies = &mut self.access.proxies;
+        proxies.https = first(&["HTTPS_PROXY", "ALL_PROXY"]).map(Secret::new).or(proxies.https.take());
+        proxies.http = first(&["HTTP_PROXY", "ALL_PROXY"]).map(Secret::new).or(proxies.http.take());
+        proxies.direct = first(&["NO_PROXY"]).unwrap_or(std::mem::take(&mut proxies.direct));
     }
 
     fn read_environment(&mut self) -> Result<(), Failure> {
@@ -125,6 +154,8 @@ impl Settings {
             if KEYS.contains(&key.as_str()) {
                 let value = value.to_str().ok_or_else(|| fail("it is not UTF-8"))?;
                 self.set(&key, value).map_err(|why| fail(&why))?;
+            } else if key == "registry_token" {
+                self.registry_token = Some(Secret::new(value.to_str().ok_or_else(|| fail("it is not UTF-8"))?));
             } else if key == "audit_enabled" {
                 return Err(fail("every run is recorded, and nothing can switch that off"));
             } else if SECTIONS.iter().any(|section| key.starts_with(section)) {
@@ -138,6 +169,8 @@ impl Settings {
         let unit = |error: bundle::UnitError| error.to_string();
         match key {
             "registry_url" => self.registry = value.into(),
+            "proxy_https" => self.access.proxies.https = Some(Secret::new(value)),
+            "proxy_no_proxy" => self.access.proxies.direct = value.into(),
             "cache_dir" => self.cache = path(value)?,
             "audit_log_file" => self.audit_log = path(value)?,
             "log_level" => {
@@ -164,6 +197,21 @@ impl Settings {
         Ok(())
     }
 
+    /// Where packages come from. The token of the configured registry goes to no other.
+    pub fn network(&self, registry: Option<&str>, mode: Mode) -> Network {
+        let mut access = self.access.clone();
+        let configured = Network::new(&self.registry, mode).through(Arc::new(access.clone()));
+        // Where it is no address, whoever looks a name up says so.
+        if let Some(token) = &self.registry_token
+            && let Ok(host) = registry_host(None, &configured)
+        {
+            let mut of_host = access.host(&host).cloned().unwrap_or_default();
+            of_host.token = Some(token.clone());
+            access.hosts.insert(host, of_host);
+        }
+        Network::new(registry.unwrap_or(&self.registry), mode).through(Arc::new(access))
+    }
+
     /// Where cages without namespaces have their private directories.
     pub fn private(&self) -> PathBuf {
         self.cache.join("private")
@@ -179,8 +227,10 @@ impl Settings {
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Keys with a value, as `set` takes them.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 14] = [
     "registry_url",
+    "proxy_https",
+    "proxy_no_proxy",
     "cache_dir",
     "audit_log_file",
     "log_level",
@@ -213,9 +263,46 @@ struct File {
     max_fds: Option<Scalar>,
     audit_enabled: Option<bool>,
     policy: Option<Policy>,
-    registries: Option<IgnoredAny>,
-    proxy: Option<IgnoredAny>,
+    #[serde(default)]
+    registries: BTreeMap<String, Registry>,
+    proxy: Option<Proxy>,
     relay: Option<IgnoredAny>,
+}
+
+/// What is configured for one registry.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Registry {
+    #[serde(default)]
+    mirrors: Vec<String>,
+    ca_file: Option<String>,
+    insecure: Option<bool>,
+    token_env: Option<String>,
+    realm: Option<String>,
+}
+
+impl Registry {
+    fn access(self) -> Result<HostAccess, String> {
+        for mirror in &self.mirrors {
+            host(mirror.split('/').next().unwrap_or_default()).map_err(|why| format!("mirrors: {why}"))?;
+        }
+        let token = self.token_env.and_then(|name| env::var(name).ok()).filter(|token| !token.is_empty());
+        Ok(HostAccess {
+            mirrors: self.mirrors,
+            ca_file: self.ca_file.map(|value| path(&value)).transpose().map_err(|why| format!("ca_file: {why}"))?,
+            insecure: self.insecure,
+            token: token.map(Secret::new),
+            realm: self.realm.map(|value| host(&value)).transpose().map_err(|why| format!("realm: {why}"))?,
+        })
+    }
+}
+
+/// For clients that pass no environment.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Proxy {
+    https: Option<String>,
+    no_proxy: Option<String>,
 }
 
 /// What of the policy this version enforces.
@@ -239,9 +326,7 @@ impl File {
         if let Some(key) = self.policy.iter().flat_map(|policy| policy.more.keys()).next() {
             return Some(format!("policy.{key}"));
         }
-        [("registries", &self.registries), ("proxy", &self.proxy), ("relay", &self.relay)]
-            .into_iter()
-            .find_map(|(key, value)| value.is_some().then(|| key.to_owned()))
+        self.relay.is_some().then(|| "relay".to_owned())
     }
 
     fn values(&self) -> Vec<(&'static str, String)> {
@@ -254,6 +339,8 @@ impl File {
         };
         [
             ("registry_url", text(&self.registry_url)),
+            ("proxy_https", self.proxy.as_ref().and_then(|proxy| proxy.https.clone())),
+            ("proxy_no_proxy", self.proxy.as_ref().and_then(|proxy| proxy.no_proxy.clone())),
             ("cache_dir", text(&self.cache_dir)),
             ("audit_log_file", text(&self.audit_log_file)),
             ("log_level", text(&self.log_level)),
@@ -286,6 +373,31 @@ pub fn read_small(path: &Path) -> std::io::Result<Vec<u8>> {
         return Err(std::io::Error::other("it is larger than 1 MiB"));
     }
     std::fs::read(path)
+}
+
+/// Where docker and podman keep credentials.
+fn docker_files(home: &Path) -> Vec<DockerFile> {
+    if let Some(path) = env::var_os("REGISTRY_AUTH_FILE") {
+        return vec![DockerFile { path: path.into(), named: true }];
+    }
+    let base = |variable: &str| env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    [
+        base("XDG_RUNTIME_DIR").map(|dir| dir.join("containers/auth.json")),
+        Some(base("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config")).join("containers/auth.json")),
+        Some(base("DOCKER_CONFIG").unwrap_or_else(|| home.join(".docker")).join("config.json")),
+    ]
+    .into_iter()
+    .flatten()
+    .map(|path| DockerFile { path, named: false })
+    .collect()
+}
+
+/// `HOST[:PORT]` in lower case, as the grammar of references has it.
+fn host(text: &str) -> Result<String, String> {
+    match format!("{text}/a/b").parse() {
+        Ok(Reference::Registry(Name { registry: Some(host), repository, .. })) if repository == "a/b" => Ok(host),
+        _ => Err(format!("{text:?} is not HOST[:PORT]")),
+    }
 }
 
 /// An absolute path; `~/` is the home directory.
@@ -336,12 +448,32 @@ mod tests {
             ("policy:\n  min_tier: 1\n  min_cert_level: 1", "policy.min_cert_level is not enforced"),
             ("policy:\n  min_tier: 4", "policy_min_tier"),
             ("a: [", "config.yaml"),
+            ("registries:\n  https://a.example: {}", "is not HOST[:PORT]"),
+            ("registries:\n  a.example: {ca_flie: /x}", "ca_flie"),
+            ("registries:\n  a.example: {mirrors: [\"https://m\"]}", "mirrors"),
+            ("proxy:\n  http: http://x", "http"),
+            ("relay: auto", "relay is not enforced"),
             ("cache_dir: relative", "cache_dir"),
         ];
         for (text, named) in cases {
             let failure = read(text).unwrap_err();
             assert_eq!(failure.code, exit::CONFIGURATION);
             assert!(failure.message.contains(named), "{text:?}: {}", failure.message);
+        }
+    }
+
+    #[test]
+    fn a5_the_token_goes_to_the_configured_registry_alone() {
+        let mut settings =
+            read("registry_url: https://Hub.example\nregistries:\n  hub.example: {realm: id.example}\n  b.example: {}")
+                .unwrap();
+        settings.registry_token = Some(Secret::new("t"));
+        for registry in [None, Some("https://c.example")] {
+            let net = settings.network(registry, Mode::Offline);
+            let token = |host: &str| net.access.host(host).and_then(|host| host.token.clone());
+            assert_eq!(token("hub.example"), Some(Secret::new("t")));
+            assert_eq!(net.access.host("hub.example").unwrap().realm.as_deref(), Some("id.example"));
+            assert_eq!((token("b.example"), token("c.example")), (None, None));
         }
     }
 

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bundle::{Access, Withheld, format_size};
-use distribution::Progress;
+use distribution::{Freshness, Progress, Resolved};
 use runtime::config::{Scope, render};
 use runtime::{Exec, Plan, Programs, Provider, What};
 use serde_json::json;
@@ -70,6 +70,13 @@ pub fn withheld(withheld: &Withheld) {
     warn(&format!("not granted: {}: {}", withheld.what, withheld.why));
     if let Some(hint) = &withheld.hint {
         say(&format!("hint: {hint}"));
+    }
+}
+
+/// Tells that a name could not be looked up, so that the store's answer has to do.
+pub fn stale(resolved: &Resolved) {
+    if let Freshness::Stale(why) = &resolved.freshness {
+        warn(&format!("{} comes from the store and may be old: {why}", resolved.name));
     }
 }
 

@@ -16,10 +16,11 @@ use crate::show::{self, outln};
 /// At the first that cannot be had.
 pub fn pull(references: &[String], registry: Option<&str>, settings: &Settings) -> Result<(), Failure> {
     let store = Store::open(&settings.cache)?;
-    let network = Network::new(registry.unwrap_or(&settings.registry), Mode::Refresh);
+    let network = settings.network(registry, Mode::Refresh);
     for text in references {
         let reference: Reference = text.parse()?;
         let resolved = resolve(&reference, &store, &network)?;
+        show::stale(&resolved);
         let pending = Pending::new(&resolved, &store)?;
         let image = configure(&resolved, &store, &network)?;
         let package = Package::read(&image)?;
@@ -117,7 +118,7 @@ pub fn cache(command: &cli::Cache, settings: &Settings) -> Result<(), Failure> {
 }
 
 fn network(settings: &Settings) -> Network {
-    Network::new(&settings.registry, Mode::CacheFirst { refresh: settings.refresh })
+    settings.network(None, Mode::CacheFirst { refresh: settings.refresh })
 }
 
 /// `SOURCE_DATE_EPOCH`, seconds since 1970, reproducible-builds.org.

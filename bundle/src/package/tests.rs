@@ -1,5 +1,5 @@
 use super::*;
-use distribution::{Freshness, ImageManifest, Resolved, Source, Store};
+use distribution::{Freshness, ImageManifest, Resolved, Source, Store, Way};
 use serde_json::{Value, json};
 
 /// An image in a store of its own, of a configuration and empty layers.
@@ -20,6 +20,7 @@ fn image(config: Value, layers: usize, artifact_type: Option<&str>) -> (tempfile
         manifest_descriptor: descriptor,
         freshness: Freshness::Cached,
         source: Source::Layout(dir.path().into()),
+        way: Way::default(),
     };
     let config = store.blob(&config).unwrap().unwrap();
     let diff_ids = (0..layers.len()).map(diff_id).collect();

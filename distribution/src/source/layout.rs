@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::{Freshness, Network, Resolved, Source, choose};
+use super::{Freshness, Network, Resolved, Source, Way, choose};
 use crate::{Descriptor, Error, LayoutRef, MAX_MANIFEST, Reference, Result, Selector, Store, layout};
 
 pub(super) fn resolve(place: &LayoutRef, store: &Store, net: &Network) -> Result<Resolved> {
@@ -16,7 +16,8 @@ pub(super) fn resolve(place: &LayoutRef, store: &Store, net: &Network) -> Result
     let same = store.recall(&name)?.is_some_and(|known| known.descriptor == descriptor);
     let freshness = if same { Freshness::Cached } else { Freshness::Fetched };
     let reference = Reference::OciLayout(place.clone()).to_string();
-    Ok(Resolved { reference, name, descriptor, manifest, manifest_descriptor, freshness, source: Source::Layout(dir) })
+    let (source, way) = (Source::Layout(dir), Way::default());
+    Ok(Resolved { reference, name, descriptor, manifest, manifest_descriptor, freshness, source, way })
 }
 
 /// The directory written out, since the name outlives the working directory.

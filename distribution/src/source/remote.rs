@@ -2,21 +2,22 @@
 
 use std::time::SystemTime;
 
-use super::{Freshness, Mode, Network, Resolved, Source, choose, suffix};
-use crate::registry::{Patience, Repository};
+use super::{Freshness, Mode, Network, Resolved, Source, Way, choose, suffix};
+use crate::registry::{Patience, Sources};
 use crate::store::{Origin, Remembered};
-use crate::url::{self, Url};
-use crate::{Descriptor, Digest, Document, Error, Kind, Name, Reference, Result, Selector, Store};
+use crate::url::Url;
+use crate::{Access, Descriptor, Digest, Document, Error, Kind, Name, Reference, Result, Selector, Store};
 
 pub(super) fn resolve(name: &Name, store: &Store, net: &Network) -> Result<Resolved> {
     let place = locate(name, net)?;
+    let way = Way::default();
     let (descriptor, freshness) = match &place.selector {
-        Selector::Digest(digest) => pinned(&place, digest, store, net)?,
-        _ => named(&place, store, net)?,
+        Selector::Digest(digest) => pinned(&place, digest, store, net, &way)?,
+        _ => named(&place, store, net, &way)?,
     };
     let get = |child: &Descriptor| match net.mode {
         Mode::Offline => Err(Error::Offline(place.name())),
-        _ => Ok(place.open(Patience::Needed).manifest(child.digest.as_str())?.1),
+        _ => Ok(way.to(&place.host, &place.repository, net).manifest(child.digest.as_str())?.1),
     };
     let (manifest, manifest_descriptor) = choose(&descriptor, store, &net.platform, &get)?;
     Ok(Resolved {
@@ -27,6 +28,7 @@ pub(super) fn resolve(name: &Name, store: &Store, net: &Network) -> Result<Resol
         manifest_descriptor,
         freshness,
         source: Source::Registry { host: place.host, repository: place.repository },
+        way,
     })
 }
 
@@ -45,7 +47,7 @@ pub(crate) struct Place {
 pub(crate) fn locate(name: &Name, net: &Network) -> Result<Place> {
     let host = match &name.registry {
         Some(host) => host.clone(),
-        None => configured(&net.registry)?,
+        None => configured(&net.registry, &net.access)?,
     };
     Ok(Place { host, repository: name.repository.clone(), selector: name.selector.clone() })
 }
@@ -54,29 +56,34 @@ impl Place {
     pub(crate) fn name(&self) -> String {
         format!("{}/{}{}", self.host, self.repository, suffix(&self.selector))
     }
+}
 
-    fn open(&self, patience: Patience) -> Repository {
-        Repository::new(&self.host, &self.repository, patience)
-    }
+/// The host of a registry as it is typed, or of the configured one.
+///
+/// # Errors
+/// Where it is no address of a registry.
+pub fn registry_host(registry: Option<&str>, net: &Network) -> Result<String> {
+    configured(registry.unwrap_or(&net.registry), &net.access)
 }
 
 /// The host of `registry_url`, by the scheme that its host calls for.
-fn configured(registry: &str) -> Result<String> {
+fn configured(registry: &str, access: &Access) -> Result<String> {
     let wrong = |why| Error::Address { registry: registry.into(), why };
-    let scheme = if url::is_loopback(registry) { "http" } else { "https" };
+    let scheme = if access.is_secure(&registry.to_ascii_lowercase()) { "https" } else { "http" };
     let text = if registry.contains("://") { registry.into() } else { format!("{scheme}://{registry}") };
-    let url = Url::parse(&text).map_err(wrong)?;
+    let url = Url::parse(&text, access).map_err(wrong)?;
     if url.path() != "/" {
         return Err(wrong("a path after the host, where the registry's own must begin"));
     }
-    if url.is_secure() == url::is_loopback(url.authority()) {
-        return Err(wrong("a registry on this machine is spoken to by plain http"));
+    match (access.is_secure(url.authority()), url.is_secure()) {
+        (true, false) => Err(wrong("plain http, where https is configured")),
+        (false, true) => Err(wrong("a registry on this machine is spoken to by plain http")),
+        _ => Ok(url.authority().into()),
     }
-    Ok(url.authority().into())
 }
 
 /// A digest is an answer in itself: once its manifest is in the store nobody has to be asked.
-fn pinned(place: &Place, digest: &Digest, store: &Store, net: &Network) -> Result<(Descriptor, Freshness)> {
+fn pinned(place: &Place, digest: &Digest, store: &Store, net: &Network, way: &Way) -> Result<(Descriptor, Freshness)> {
     let kept = match store.manifest(digest) {
         Err(Error::Damaged(_)) if net.mode != Mode::Offline => None,
         kept => kept?,
@@ -89,27 +96,36 @@ fn pinned(place: &Place, digest: &Digest, store: &Store, net: &Network) -> Resul
     if net.mode == Mode::Offline {
         return Err(Error::Offline(place.name()));
     }
-    let (descriptor, bytes) = place.open(Patience::Needed).manifest(digest.as_str())?;
+    let (descriptor, bytes) = way.to(&place.host, &place.repository, net).manifest(digest.as_str())?;
     store.ingest(&*bytes, &descriptor)?;
     Ok((descriptor, Freshness::Fetched))
 }
 
-fn named(place: &Place, store: &Store, net: &Network) -> Result<(Descriptor, Freshness)> {
-    let patience = match net.mode {
-        Mode::CacheFirst { .. } => Patience::Refresh,
-        Mode::Offline | Mode::Refresh => Patience::Needed,
+fn named(place: &Place, store: &Store, net: &Network, way: &Way) -> Result<(Descriptor, Freshness)> {
+    let Some(known) = store.recall(&place.name())? else {
+        if net.mode == Mode::Offline {
+            return Err(Error::Offline(place.name()));
+        }
+        let sources = way.to(&place.host, &place.repository, net);
+        return Ok((ask(place, store, sources, None)?, Freshness::Fetched));
     };
-    match store.recall(&place.name())? {
-        Some(known) if is_fresh(&known, net.mode) => Ok((known.descriptor, Freshness::Cached)),
-        Some(known) => match ask(place, store, patience, Some(&known)) {
-            Err(error) if error.kind() == Kind::Resolve => {
-                tracing::debug!(%error, "the store's answer has to do");
-                Ok((known.descriptor, Freshness::Stale(error.to_string())))
-            }
-            asked => Ok((asked?, Freshness::Fetched)),
-        },
-        None if net.mode == Mode::Offline => Err(Error::Offline(place.name())),
-        None => Ok((ask(place, store, Patience::Needed, None)?, Freshness::Fetched)),
+    if is_fresh(&known, net.mode) {
+        return Ok((known.descriptor, Freshness::Cached));
+    }
+    let asked = match net.mode {
+        // Nobody waits long for what the store has an answer to.
+        Mode::CacheFirst { .. } => {
+            let hasty = Sources::new(&place.host, &place.repository, &net.access, Patience::Refresh);
+            ask(place, store, &hasty, Some(&known))
+        }
+        _ => ask(place, store, way.to(&place.host, &place.repository, net), Some(&known)),
+    };
+    match asked {
+        Err(error) if error.kind() == Kind::Resolve => {
+            tracing::debug!(%error, "the store's answer has to do");
+            Ok((known.descriptor, Freshness::Stale(error.to_string())))
+        }
+        asked => Ok((asked?, Freshness::Fetched)),
     }
 }
 
@@ -125,20 +141,24 @@ fn is_fresh(known: &Remembered, mode: Mode) -> bool {
 }
 
 /// Asks the registry, by HEAD alone where that shows that nothing has changed.
-fn ask(place: &Place, store: &Store, patience: Patience, known: Option<&Remembered>) -> Result<Descriptor> {
-    let repository = place.open(patience);
+fn ask(place: &Place, store: &Store, sources: &Sources, known: Option<&Remembered>) -> Result<Descriptor> {
     let tag = place.selector.tag().expect("digests are not asked about");
     if let Some(known) = known.filter(|known| store.contains(&known.descriptor)) {
-        match repository.digest(&tag) {
+        match sources.digest(&tag) {
             Ok(Some(now)) if now == known.descriptor.digest => return Ok(known.descriptor.clone()),
-            Err(unreached @ Error::Network { .. }) => return Err(unreached),
+            // A GET would fare no better.
+            Err(
+                away @ (Error::Network { .. } | Error::Unreachable { .. } | Error::Status { status: 429 | 500.., .. }),
+            ) => {
+                return Err(away);
+            }
             _ => {}
         }
     }
-    let (descriptor, bytes) = match repository.manifest(&tag) {
+    let (descriptor, bytes) = match sources.manifest(&tag) {
         Err(missing @ Error::NotFound { .. }) if place.selector == Selector::Latest => {
-            let release = highest_release(repository.tags()?).ok_or(missing)?;
-            repository.manifest(&release)?
+            let release = highest_release(sources.tags()?).ok_or(missing)?;
+            sources.manifest(&release)?
         }
         asked => asked?,
     };
@@ -210,7 +230,7 @@ mod tests {
             ("ftp://x", None),
             ("", None),
         ] {
-            assert_eq!(configured(text).ok().as_deref(), want, "{text}");
+            assert_eq!(configured(text, &Access::default()).ok().as_deref(), want, "{text}");
         }
     }
 }

@@ -136,7 +136,12 @@ impl Verified<Blob> {
 
     /// Reads the blob from its beginning; readers do not disturb one another.
     pub fn reader(&self) -> BlobReader<'_> {
-        BlobReader { file: &self.0.file, offset: 0 }
+        self.reader_at(0)
+    }
+
+    /// Reads the blob from a byte on.
+    pub(crate) fn reader_at(&self, offset: u64) -> BlobReader<'_> {
+        BlobReader { file: &self.0.file, offset }
     }
 
     /// The whole content, for configurations and manifests.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use distribution::media_type::*;
 use distribution::*;
 
-use crate::world::{Cache, Content, cached, offline};
+use crate::world::{Cache, Content, cached, offline, there};
 
 struct Debian {
     host: String,
@@ -53,16 +53,6 @@ impl Drop for Debian {
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
-}
-
-/// Says whether the machine has a program; in CI it must.
-fn there(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
-    assert!(found || std::env::var_os("CI").is_none(), "{program} is needed: apt install {program}");
-    if !found {
-        eprintln!("skipped: needs {program}: apt install {program}");
-    }
-    found
 }
 
 #[test]

@@ -1,9 +1,14 @@
-//! A registry of a few lines whose every answer a test decides.
+//! A registry of a few lines whose every answer a test decides; also over TLS, and a proxy before it.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// A request as it arrived.
 #[derive(Debug, Clone)]
@@ -11,6 +16,25 @@ pub struct Call {
     pub method: String,
     pub path: String,
     pub headers: Vec<String>,
+    pub body: Vec<u8>,
+}
+
+impl Call {
+    /// A header's value; its name in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let named = |line: &&String| line.split(':').next().is_some_and(|known| known.eq_ignore_ascii_case(name));
+        self.headers.iter().find(named).map(|line| line[name.len() + 1..].trim())
+    }
+
+    /// The value of a parameter in the query, as it was sent.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        let query = self.path.split_once('?')?.1;
+        query
+            .split('&')
+            .filter_map(|pair| pair.split_once('='))
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| value)
+    }
 }
 
 /// What is sent back.
@@ -59,14 +83,33 @@ pub struct Fake {
 
 impl Fake {
     pub fn serve(handler: impl Fn(&Call) -> Reply + Send + Sync + 'static) -> Self {
+        Self::listen(handler, |stream, log, handler| answer(stream, log, handler))
+    }
+
+    /// The same over TLS; a handshake that fails ends the connection.
+    pub fn serve_tls(identity: &Identity, handler: impl Fn(&Call) -> Reply + Send + Sync + 'static) -> Self {
+        let config = identity.server();
+        Self::listen(handler, move |stream, log, handler| {
+            let session = rustls::ServerConnection::new(config.clone()).ok()?;
+            answer(rustls::StreamOwned::new(session, stream), log, handler)
+        })
+    }
+
+    fn listen(
+        handler: impl Fn(&Call) -> Reply + Send + Sync + 'static,
+        talk: impl Fn(TcpStream, &Mutex<Vec<Call>>, &Handler) -> Option<()> + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let host = listener.local_addr().unwrap().to_string();
         let calls = Arc::new(Mutex::new(Vec::new()));
-        let (log, handler): (_, Arc<Handler>) = (calls.clone(), Arc::new(handler));
+        let (log, handler, talk): (_, Arc<Handler>, _) = (calls.clone(), Arc::new(handler), Arc::new(talk));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (log, handler) = (log.clone(), handler.clone());
-                std::thread::spawn(move || answer(stream, &log, &*handler));
+                let (log, handler, talk) = (log.clone(), handler.clone(), talk.clone());
+                std::thread::spawn(move || {
+                    stream.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
+                    talk(stream, &log, &*handler)
+                });
             }
         });
         Self { host, calls }
@@ -82,14 +125,9 @@ impl Fake {
     }
 }
 
-fn answer(mut stream: TcpStream, log: &Mutex<Vec<Call>>, handler: &Handler) -> Option<()> {
-    stream.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
-    let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
-    let first = lines.next()?.ok()?;
-    let mut words = first.split(' ');
-    let (method, path) = (words.next()?.to_string(), words.next()?.to_string());
-    let headers = lines.map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
-    let call = Call { method, path, headers };
+fn answer(stream: impl Read + Write, log: &Mutex<Vec<Call>>, handler: &Handler) -> Option<()> {
+    let mut stream = BufReader::new(stream);
+    let call = read_call(&mut stream)?;
     log.lock().unwrap().push(call.clone());
     let reply = handler(&call);
     let mut head = format!("HTTP/1.1 {} x\r\nconnection: close\r\n", reply.status);
@@ -99,16 +137,139 @@ fn answer(mut stream: TcpStream, log: &Mutex<Vec<Call>>, handler: &Handler) -> O
     if reply.ending != Ending::Never {
         head.push_str(&format!("content-length: {}\r\n", reply.body.len()));
     }
-    stream.write_all(head.as_bytes()).ok()?;
-    stream.write_all(b"\r\n").ok()?;
-    if call.method == "HEAD" {
-        return Some(());
+    let stream = stream.get_mut();
+    stream.write_all(format!("{head}\r\n").as_bytes()).ok()?;
+    if call.method != "HEAD" {
+        match reply.ending {
+            Ending::Right => stream.write_all(&reply.body).ok()?,
+            Ending::CutAfter(count) => stream.write_all(&reply.body[..count.min(reply.body.len())]).ok()?,
+            Ending::Never => loop {
+                stream.write_all(&reply.body).ok()?;
+            },
+        }
     }
-    match reply.ending {
-        Ending::Right => stream.write_all(&reply.body).ok(),
-        Ending::CutAfter(count) => stream.write_all(&reply.body[..count]).ok(),
-        Ending::Never => loop {
-            stream.write_all(&reply.body).ok()?;
-        },
+    stream.flush().ok()
+}
+
+fn read_call(stream: &mut impl BufRead) -> Option<Call> {
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        if stream.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        match line.trim_end() {
+            "" => break,
+            line => lines.push(line.to_string()),
+        }
+    }
+    let headers = lines.split_off(1);
+    let mut words = lines[0].split(' ');
+    let (method, path) = (words.next()?.to_string(), words.next()?.to_string());
+    let mut call = Call { method, path, headers, body: Vec::new() };
+    let length = call.header("content-length").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    stream.take(length).read_to_end(&mut call.body).ok()?;
+    Some(call)
+}
+
+/// A private certificate authority and the certificate of a server, for `localhost`, 127.0.0.1 and `*.test`.
+pub struct Identity {
+    dir: PathBuf,
+}
+
+impl Identity {
+    /// Made by openssl in `dir`; none where the machine has no openssl.
+    pub fn new(dir: &Path) -> Option<Self> {
+        let names = "subjectAltName=DNS:localhost,DNS:registry.test,DNS:other.test,IP:127.0.0.1";
+        let steps = [
+            "req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=private -addext basicConstraints=critical,CA:TRUE",
+            "req -newkey rsa:2048 -nodes -keyout key.pem -out request.pem -subj /CN=registry",
+            "x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -out cert.pem -days 2 -extfile names",
+        ];
+        std::fs::create_dir_all(dir).unwrap();
+        std::fs::write(dir.join("names"), names).unwrap();
+        for step in steps {
+            let mut openssl = Command::new("openssl");
+            let made =
+                openssl.args(step.split(' ')).current_dir(dir).stderr(Stdio::null()).stdout(Stdio::null()).status();
+            assert!(made.ok()?.success(), "openssl {step}");
+        }
+        Some(Self { dir: dir.into() })
+    }
+
+    /// The authority's certificate.
+    pub fn ca(&self) -> PathBuf {
+        self.dir.join("ca.pem")
+    }
+
+    pub fn certificate(&self) -> PathBuf {
+        self.dir.join("cert.pem")
+    }
+
+    pub fn key(&self) -> PathBuf {
+        self.dir.join("key.pem")
+    }
+
+    fn server(&self) -> Arc<rustls::ServerConfig> {
+        let chain = CertificateDer::from_pem_file(self.certificate()).unwrap();
+        let key = PrivateKeyDer::from_pem_file(self.key()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config =
+            rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        Arc::new(config.with_no_client_auth().with_single_cert(vec![chain], key).unwrap())
+    }
+}
+
+/// A proxy that knows `CONNECT`, wants to be shown credentials, and leads each name to a port of this machine.
+pub struct FakeProxy {
+    pub host: String,
+    calls: Arc<Mutex<Vec<Call>>>,
+}
+
+impl FakeProxy {
+    /// `routes`: `NAME:PORT` and the address here that stands for it. `authorization` is the header that it wants.
+    pub fn serve(routes: &[(&str, &str)], authorization: &str) -> Self {
+        let routes: Vec<_> = routes.iter().map(|(from, to)| (from.to_string(), to.to_string())).collect();
+        let authorization = authorization.to_string();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let host = listener.local_addr().unwrap().to_string();
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let log = calls.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (log, routes, authorization) = (log.clone(), routes.clone(), authorization.clone());
+                std::thread::spawn(move || {
+                    let mut reader = BufReader::new(stream.try_clone().ok()?);
+                    let call = read_call(&mut reader)?;
+                    log.lock().unwrap().push(call.clone());
+                    let allowed = call.header("proxy-authorization") == Some(&authorization);
+                    let route = routes.iter().find(|(from, _)| *from == call.path).filter(|_| call.method == "CONNECT");
+                    let mut stream = stream;
+                    let status = if !allowed {
+                        "407 x"
+                    } else if route.is_none() {
+                        "502 x"
+                    } else {
+                        "200 x"
+                    };
+                    write!(stream, "HTTP/1.1 {status}\r\n\r\n").ok()?;
+                    let target = TcpStream::connect(&route.filter(|_| allowed)?.1).ok()?;
+                    let (mut to, mut from) = (target.try_clone().ok()?, target);
+                    let mut back = stream.try_clone().ok()?;
+                    std::thread::spawn(move || {
+                        let _ = io::copy(&mut reader, &mut to);
+                        let _ = to.shutdown(std::net::Shutdown::Write);
+                    });
+                    let _ = io::copy(&mut from, &mut back);
+                    back.shutdown(std::net::Shutdown::Both).ok()
+                });
+            }
+        });
+        Self { host, calls }
+    }
+
+    /// Where connections were asked for.
+    pub fn targets(&self) -> Vec<String> {
+        self.calls.lock().unwrap().iter().map(|call| call.path.clone()).collect()
     }
 }

@@ -44,7 +44,7 @@ const LIES: &[(&str, &str, Tamper, Kind, &str)] = &[
     ("a blob redirected to a file", TAG, blob!(|_| Reply::new(302, "").header("location", "file:///etc/passwd")), Kind::Resolve, "neither http nor https"),
     ("a redirect in a circle", TAG, |call, _| Reply::new(301, "").header("location", call.path.clone()), Kind::Resolve, "more than 5 redirects"),
     ("a redirect to nowhere", TAG, |_, _| Reply::new(301, ""), Kind::Resolve, "not an absolute url"),
-    ("401", TAG, |_, _| Reply::new(401, "").header("www-authenticate", "Bearer realm=\"http://192.0.2.1/\""), Kind::Resolve, "does not support yet"),
+    ("401", TAG, |_, _| Reply::new(401, "").header("www-authenticate", "Bearer realm=\"http://192.0.2.1/\""), Kind::Resolve, "token service cannot be used: plain http to another machine"),
     ("403", TAG, |_, _| Reply::new(403, r#"{"errors":[{"code":"DENIED","message":"no\u001b[2J way"}]}"#), Kind::Resolve, "status 403: DENIED no[2J way"),
     ("404", TAG, |_, _| Reply::new(404, ""), Kind::Resolve, "not found"),
     ("500", TAG, |_, _| Reply::new(500, "oops"), Kind::Resolve, "status 500"),
@@ -55,21 +55,27 @@ const LIES: &[(&str, &str, Tamper, Kind, &str)] = &[
 #[test]
 fn lies() {
     let content = Content::new(&[b"layer one", b"layer two"]);
-    for (what, suffix, tamper, kind, why) in LIES {
-        let cache = Cache::new();
-        let (index, outside) = (std::fs::read(cache.store.root().join("index.json")).unwrap(), cache.dir.path());
-        let fake = content.serve(tamper);
-        let suffix = if *suffix == PINNED { format!("@{}", content.manifest.digest) } else { suffix.to_string() };
-        let error = cache.pull(&format!("{}/acme/tool{suffix}", fake.host), &cached()).unwrap_err();
-        assert!(error.kind() == *kind && error.to_string().contains(why), "{what}: {error}");
-        assert!(!error.to_string().contains('\u{1b}') && !error.to_string().contains('\n'), "{what}: {error}");
-        assert!(cache.files("refs").is_empty() && cache.files("tmp").is_empty() && cache.files("layers").is_empty());
-        assert_eq!(std::fs::read(cache.store.root().join("index.json")).unwrap(), index, "{what}");
-        for name in cache.files("blobs/sha256") {
-            assert!(content.blobs.contains_key(&format!("sha256:{name}")), "{what}: {name}");
+    std::thread::scope(|scope| {
+        for lie in LIES {
+            scope.spawn(|| refused(&content, lie));
         }
-        assert_eq!(std::fs::read_dir(outside).unwrap().count(), 1, "{what}: something beside the store");
+    });
+}
+
+fn refused(content: &Content, (what, suffix, tamper, kind, why): &(&str, &str, Tamper, Kind, &str)) {
+    let cache = Cache::new();
+    let (index, outside) = (std::fs::read(cache.store.root().join("index.json")).unwrap(), cache.dir.path());
+    let fake = content.serve(*tamper);
+    let suffix = if *suffix == PINNED { format!("@{}", content.manifest.digest) } else { suffix.to_string() };
+    let error = cache.pull(&format!("{}/acme/tool{suffix}", fake.host), &cached()).unwrap_err();
+    assert!(error.kind() == *kind && error.to_string().contains(why), "{what}: {error}");
+    assert!(!error.to_string().contains('\u{1b}') && !error.to_string().contains('\n'), "{what}: {error}");
+    assert!(cache.files("refs").is_empty() && cache.files("tmp").is_empty() && cache.files("layers").is_empty());
+    assert_eq!(std::fs::read(cache.store.root().join("index.json")).unwrap(), index, "{what}");
+    for name in cache.files("blobs/sha256") {
+        assert!(content.blobs.contains_key(&format!("sha256:{name}")), "{what}: {name}");
     }
+    assert_eq!(std::fs::read_dir(outside).unwrap().count(), 1, "{what}: something beside the store");
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! A store, an image, and a registry that serves it.
 
 use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use distribution::media_type::*;
 use distribution::*;
 
-use crate::fake::{Call, Fake, Reply};
+use crate::fake::{Call, Fake, Identity, Reply};
 
 /// A store in a directory of its own.
 pub struct Cache {
@@ -75,11 +77,26 @@ impl Content {
         let Some(bytes) = self.blobs.get(wanted) else { return Reply::new(404, "") };
         let reply = Reply::new(200, &**bytes);
         if !kind.ends_with("/manifests") {
-            return reply;
+            let range = call.header("range").and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-'));
+            return match range.map(|from| from.parse::<usize>().unwrap()) {
+                Some(from) if from < bytes.len() => Reply::new(206, &bytes[from..])
+                    .header("content-range", format!("bytes {from}-{}/{}", bytes.len() - 1, bytes.len())),
+                Some(_) => Reply::new(416, ""),
+                None => reply,
+            };
         }
         let index = String::from_utf8_lossy(bytes).contains("\"manifests\"");
         let media_type = if index { OCI_INDEX } else { OCI_MANIFEST };
         reply.header("content-type", media_type).header("docker-content-digest", wanted)
+    }
+
+    pub fn serve_tls(
+        &self,
+        identity: &Identity,
+        tamper: impl Fn(&Call, Reply) -> Reply + Send + Sync + 'static,
+    ) -> Fake {
+        let content = self.clone();
+        Fake::serve_tls(identity, move |call| tamper(call, content.reply(call)))
     }
 
     pub fn serve(&self, tamper: impl Fn(&Call, Reply) -> Reply + Send + Sync + 'static) -> Fake {
@@ -94,6 +111,21 @@ impl Content {
         }
         store.remember(name, &self.manifest).unwrap();
     }
+}
+
+/// With this access to registries.
+pub fn through(access: Access) -> Network {
+    cached().through(Arc::new(access))
+}
+
+/// Says whether the machine has a program; in CI it must.
+pub fn there(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    assert!(found || std::env::var_os("CI").is_none(), "{program} is needed: apt install {program}");
+    if !found {
+        eprintln!("skipped: needs {program}: apt install {program}");
+    }
+    found
 }
 
 pub fn cached() -> Network {
