@@ -172,7 +172,11 @@ impl Journal {
     pub fn begin(&self, run: Ulid, fields: &Map<String, Value>) -> Result<Ticket, JournalError> {
         let underway =
             Underway::new(&self.runs(), run).map_err(|why| JournalError { path: self.runs(), what: "used", why })?;
-        self.append(&underway, Event::Begin, fields, Durability::OnDisk)?;
+        if let Err(why) = self.append(&underway, Event::Begin, fields, Durability::OnDisk) {
+            // Nothing ran: whoever tries to record that comes by the same name.
+            let _ = underway.finish();
+            return Err(why);
+        }
         Ok(Ticket { underway })
     }
 
