@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::sync::atomic::Ordering;
-use std::thread;
 
 use crate::image::Image;
 use crate::liar::{self, Lie};
@@ -11,9 +10,7 @@ use crate::world::{World, as_each_user};
 as_each_user! {
     a_warm_start_asks_nobody,
     offline_means_offline,
-    many_first_runs_at_once,
     removal_keeps_what_others_use,
-    removal_leaves_what_runs,
     the_store_is_an_image_layout,
 }
 
@@ -43,17 +40,6 @@ fn offline_means_offline(world: &World) {
     assert_eq!(liar.connections.load(Ordering::SeqCst), 0);
 }
 
-/// Ten first runs at once: all succeed, and each blob came once (A1).
-fn many_first_runs_at_once(world: &World) {
-    let liar = liar::serve(&Image::probe().build(), Lie::None);
-    let reference = format!("{}:v1", liar.name);
-    thread::scope(|scope| {
-        for _ in 0..10 {
-            scope.spawn(|| world.smcp(["run", &reference, "exit", "4"]).run().expect(4));
-        }
-    });
-}
-
 /// `cache ls` lists, `cache rm` removes what it names and nothing that another package uses.
 fn removal_keeps_what_others_use(world: &World) {
     let (one, two) = (Image::probe(), Image::probe().manifest(|m| m["version"] = "2.0.0".into()));
@@ -72,17 +58,6 @@ fn removal_keeps_what_others_use(world: &World) {
     let absent = world.smcp(["cache", "rm", &one]).run();
     absent.check(absent.code() != 0, "an error was expected");
     absent.explains(&[&one]);
-}
-
-/// A package that runs goes on when it is removed (A10).
-fn removal_leaves_what_runs(world: &World) {
-    let reference = Image::probe().build().write(&world.directory("image"));
-    let mut running = world.smcp(["run", &reference, "until-eof", "4"]).start();
-    running.await_ready();
-    world.smcp(["cache", "rm", &reference]).run().ok();
-    assert!(!running.has_ended());
-    drop(running.take_stdin());
-    running.wait().expect(4);
 }
 
 /// Other tools read the store: it is an OCI image layout.

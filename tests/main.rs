@@ -10,6 +10,9 @@ mod cache;
 mod cases;
 mod command;
 mod escape;
+#[allow(dead_code, reason = "each of the two test programs uses a part of it")]
+#[path = "../distribution/tests/registry/fake.rs"]
+mod fake;
 mod host;
 mod image;
 mod known_attacks;

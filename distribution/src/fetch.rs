@@ -117,6 +117,13 @@ pub struct Image {
 /// What happens during [`fetch`], for whoever shows it; always told on the caller's thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
+    /// So much is going to be fetched.
+    Planned {
+        /// Layers.
+        layers: usize,
+        /// Bytes of all of them.
+        bytes: u64,
+    },
     /// A layer is being fetched.
     Started {
         /// Its digest.
@@ -149,6 +156,7 @@ impl Fetcher<'_> {
         if missing.is_empty() {
             return Ok(());
         }
+        progress(Progress::Planned { layers: missing.len(), bytes: missing.iter().map(|layer| layer.size).sum() });
         let next = AtomicUsize::new(0);
         let (tell, told) = channel();
         thread::scope(|scope| {

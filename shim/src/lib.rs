@@ -9,6 +9,7 @@ mod doctor;
 pub mod exit;
 mod info;
 mod login;
+mod progress;
 mod record;
 mod relay;
 mod run;

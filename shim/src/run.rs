@@ -15,6 +15,7 @@ use ulid::Ulid;
 
 use crate::cli;
 use crate::exit::{self, Failure};
+use crate::progress::Download;
 use crate::record::Record;
 use crate::relay;
 use crate::settings::Settings;
@@ -136,7 +137,9 @@ fn story(
     grant.withheld.iter().for_each(show::withheld);
     grant.notes.iter().for_each(|note| show::warn(note));
     record.granted(&grant);
-    fetch(&image, &store, &network, &show::progress)?;
+    let shown = Download::awaited(&resolved);
+    fetch(&image, &store, &network, &|step| shown.step(step))?;
+    drop(shown);
     let bundle = bundle::prepare(&package, &store)?;
     pending.keep()?;
     let host = host_interpreter(&package)?;

@@ -1,11 +1,11 @@
 //! What smcp says to people: on stderr, so that stdout carries the protocol alone.
 
 use std::borrow::Cow;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bundle::{Access, Withheld, format_size};
-use distribution::{Freshness, Progress, Resolved};
+use distribution::{Freshness, Resolved};
 use runtime::config::{Scope, render};
 use runtime::{Exec, Plan, Programs, Provider, What};
 use serde_json::json;
@@ -23,16 +23,21 @@ pub fn be_quiet() {
     QUIET.store(true, Ordering::Relaxed);
 }
 
+/// Whether only errors are shown.
+pub fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
 /// Tells something that the user should know and that stops nothing.
 pub fn warn(text: &str) {
-    if !QUIET.load(Ordering::Relaxed) {
+    if !is_quiet() {
         tell(&format!("warning: {text}"));
     }
 }
 
 /// Tells what is being done, to people at a terminal and in logs of a build.
 pub fn say(text: &str) {
-    if !QUIET.load(Ordering::Relaxed) {
+    if !is_quiet() {
         tell(text);
     }
 }
@@ -49,7 +54,7 @@ pub fn out(line: &str) {
 
 /// Text as a terminal may have it: strings of packages, registries and files stand in it. Control characters are shown,
 /// not sent, and what stands on a further line is indented, so that it cannot pass for smcp's own `hint:`.
-fn printable(text: &str) -> Cow<'_, str> {
+pub fn printable(text: &str) -> Cow<'_, str> {
     let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     if !text.contains(|c: char| c.is_control() || turns(c)) {
         return text.into();
@@ -77,15 +82,6 @@ pub fn withheld(withheld: &Withheld) {
 pub fn stale(resolved: &Resolved) {
     if let Freshness::Stale(why) = &resolved.freshness {
         warn(&format!("{} comes from the store and may be old: {why}", resolved.name));
-    }
-}
-
-/// Tells of a fetch, a line for each layer, where a person looks on.
-pub fn progress(progress: Progress) {
-    if let Progress::Started { digest, size } = progress
-        && std::io::stderr().is_terminal()
-    {
-        say(&format!("fetching {} ({})", &digest.hex()[..12], format_size(size)));
     }
 }
 

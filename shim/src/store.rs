@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::cli;
 use crate::exit::{self, Failure};
+use crate::progress::Download;
 use crate::settings::Settings;
 use crate::show::{self, outln};
 
@@ -24,7 +25,9 @@ pub fn pull(references: &[String], registry: Option<&str>, settings: &Settings) 
         let pending = Pending::new(&resolved, &store)?;
         let image = configure(&resolved, &store, &network)?;
         let package = Package::read(&image)?;
-        fetch(&image, &store, &network, &show::progress)?;
+        let shown = Download::asked_for(&resolved);
+        fetch(&image, &store, &network, &|step| shown.step(step))?;
+        drop(shown);
         bundle::prepare(&package, &store)?;
         pending.keep()?;
         outln!("{} {}", resolved.name, resolved.descriptor.digest);

@@ -1,6 +1,7 @@
 //! What people who run servers have met, as tests: each is named by the number of its row, L for the life of a run, E for
-//! its environment, K for what the kernel offers. [`ROWS`] says what each row means at each tier.
+//! its environment, K for what the kernel offers, A for how a package gets here. [`ROWS`] says what each row means at each tier.
 
+mod acquire;
 mod cgroups;
 mod environment;
 mod kernel;
@@ -39,7 +40,7 @@ const fn row(number: &'static str, what: &'static str, tiers_2_and_3: Meaning, t
 }
 
 /// Every row that has tests.
-const ROWS: [Row; 38] = [
+const ROWS: [Row; 51] = [
     row(
         "L1",
         "the client closes stdin, smcp gets SIGTERM or SIGKILL, the client is killed: nothing is left",
@@ -132,6 +133,29 @@ const ROWS: [Row; 38] = [
     row("K9", "limits of memory without a cgroup, and programs that start under the defaults", Holds, Holds),
     row("K10", "as root the server is not root on the host", Holds, Holds),
     row("K11", "Landlock is probed by calls, not by a file that WSL2 lacks", Holds, Holds),
+    row(
+        "A1",
+        "20 first runs at once download once; after a kill in the middle of a pull the next one is clean",
+        Holds,
+        Holds,
+    ),
+    row("A2", "what is in the store runs without a packet; a tag that cannot be looked up says so once", Holds, Holds),
+    row("A3", "an empty environment: a package brings its runtime, or the missing interpreter is named", Holds, Holds),
+    row(
+        "A4",
+        "Bearer, Basic, nothing, an expired token; docker's `auths`, `credsStore`, `credHelpers`, `REGISTRY_AUTH_FILE`, `smcp login`",
+        Holds,
+        Holds,
+    ),
+    row("A5", "credentials never leave for another host: by a reference, a redirect, a token service", Holds, Holds),
+    row("A6", "429 with `Retry-After`, 500, a reset in the middle of a blob: waits, repeats, resumes", Holds, Holds),
+    row("A7", "private authorities, proxies with credentials, `NO_PROXY`", Holds, Holds),
+    row("A8", "a registry that lies is refused, and the store is as before", Holds, Holds),
+    row("A9", "references have one meaning, or an error that points at the wrong part", Holds, Holds),
+    row("A10", "removal leaves what runs, and what is shared", Holds, Holds),
+    row("A11", "a full disk: a clear error, and the same command works when there is space", Holds, Holds),
+    row("A12", "an index without this platform, or with two variants of it", Holds, Holds),
+    row("A13", "a bar on a terminal, lines in CI, else silence but for a client that waits", Holds, Holds),
 ];
 
 /// The rows that come with another part of smcp.
@@ -139,7 +163,7 @@ const LATER: [(&str, &str); 2] =
     [("L8", "an answer in place of a server that crashed: with the relay"), ("E3", "secrets in no log: with trust")];
 
 /// How many rows there are of each letter.
-const NUMBERS: [(&str, usize); 3] = [("L", 12), ("E", 17), ("K", 11)];
+const NUMBERS: [(&str, usize); 4] = [("L", 12), ("E", 17), ("K", 11), ("A", 13)];
 
 #[test]
 fn every_row_stands_once_in_the_table() {
@@ -168,7 +192,7 @@ fn every_row_has_a_test_that_is_named_by_it() {
 fn number_of(name: &str) -> Option<String> {
     let (number, _) = name.split_once('_')?;
     let (letter, digits) = number.split_at_checked(1)?;
-    let counts = "lek".contains(letter) && !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let counts = "leka".contains(letter) && !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     counts.then(|| number.to_uppercase())
 }
 

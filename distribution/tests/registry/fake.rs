@@ -53,6 +53,8 @@ pub enum Ending {
     Right,
     /// Before that: the connection is closed after so many bytes.
     CutAfter(usize),
+    /// Not by this side: after so many bytes it waits until the other one has gone.
+    StallAfter(usize),
     /// Never; there is no `content-length`, and the body is repeated until the other side has had enough.
     Never,
 }
@@ -143,6 +145,12 @@ fn answer(stream: impl Read + Write, log: &Mutex<Vec<Call>>, handler: &Handler) 
         match reply.ending {
             Ending::Right => stream.write_all(&reply.body).ok()?,
             Ending::CutAfter(count) => stream.write_all(&reply.body[..count.min(reply.body.len())]).ok()?,
+            Ending::StallAfter(count) => {
+                stream.write_all(&reply.body[..count.min(reply.body.len())]).ok()?;
+                stream.flush().ok()?;
+                // The end of the connection, or of the patience with it.
+                let _ = stream.read(&mut [0]);
+            }
             Ending::Never => loop {
                 stream.write_all(&reply.body).ok()?;
             },

@@ -3,6 +3,7 @@
 
 mod auth;
 mod debian;
+#[allow(dead_code, reason = "each of the two test programs uses a part of it")]
 mod fake;
 mod layouts;
 mod lies;
