@@ -12,6 +12,8 @@ as_each_user! {
     offline_means_offline,
     removal_keeps_what_others_use,
     the_store_is_an_image_layout,
+    what_nobody_needs_is_collected,
+    what_is_damaged_is_found,
 }
 
 /// A start of what was pulled opens no connection, by tag and by digest; `--offline` agrees.
@@ -71,4 +73,46 @@ fn the_store_is_an_image_layout(world: &World) {
     for blob in [&image.manifest, &image.config, &image.layer] {
         assert_eq!(fs::read(blob.path_in(&world.store())).unwrap(), blob.bytes);
     }
+}
+
+/// `cache gc` takes what broken pulls left, and the oldest where there is too much; what runs goes on.
+fn what_nobody_needs_is_collected(world: &World) {
+    let noise: Vec<u8> = (0..400_000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let [one, two] = [("one", noise.clone()), ("two", noise)].map(|(name, mut noise)| {
+        noise.push(name.len() as u8 ^ name.as_bytes()[0]);
+        Image::probe().file("noise", 0o644, noise).build().write(&world.directory(name))
+    });
+    world.smcp(["pull", &one, &two]).run().ok();
+    let stray = world
+        .file("cache/store/blobs/sha256/0000000000000000000000000000000000000000000000000000000000000000", "stray");
+    world.smcp(["cache", "gc"]).run().ok();
+    assert!(!stray.exists());
+    let start = |reference: &str| world.smcp(["run", "--offline", reference, "exit", "4"]).run();
+    start(&one).expect(4);
+    let mut running = world.smcp(["run", &one, "until-eof", "5"]).start();
+    running.await_ready();
+    world.smcp(["cache", "gc"]).env("MCP_CACHE_MAX_SIZE", "1K").run().ok();
+    assert_eq!(world.smcp(["cache", "ls"]).run().ok().text(), "");
+    drop(running.take_stdin());
+    running.wait().expect(5);
+    world.smcp(["pull", &one, &two]).env("MCP_CACHE_MAX_AGE", "1d").run().ok();
+    assert_eq!(world.smcp(["cache", "ls"]).run().ok().text().lines().count(), 2);
+    world.smcp(["cache", "gc"]).env("MCP_CACHE_MAX_AGE", "soon").run().expect(119).says(&["MCP_CACHE_MAX_AGE"]);
+}
+
+/// `cache verify` reads everything, names what is wrong, and the next pull mends it.
+fn what_is_damaged_is_found(world: &World) {
+    let image = Image::probe().build();
+    let reference = image.write(&world.directory("image"));
+    world.smcp(["pull", &reference]).run().ok();
+    world.smcp(["cache", "verify"]).run().ok().says(&["3 blobs read"]);
+    let mut bytes = image.config.bytes.clone();
+    bytes[0] ^= 1;
+    fs::write(image.config.path_in(&world.store()), bytes).unwrap();
+    let ended = world.smcp(["cache", "verify", "--json"]).run().expect(1);
+    let findings = ended.json()["findings"].to_string();
+    ended.check(findings.contains(&image.config.digest), "the blob was expected to be named");
+    world.smcp(["cache", "verify"]).run().expect(1).explains(&["1 findings"]);
+    world.smcp(["pull", &reference]).run().ok();
+    world.smcp(["cache", "verify"]).run().ok();
 }

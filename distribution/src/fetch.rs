@@ -249,15 +249,12 @@ fn layers_of(resolved: &Resolved, config: &Verified<Blob>) -> Result<Vec<Digest>
 
 /// Notes the name, unless the store has it so already.
 fn remember(resolved: &Resolved, store: &Store) -> Result<()> {
-    let known = || store.recall(&resolved.name);
-    let due = match &resolved.freshness {
-        Freshness::Fetched => true,
-        Freshness::Cached => known()?.is_none(),
+    let known = if resolved.freshness == Freshness::Fetched { None } else { store.recall(&resolved.name)? };
+    match (known, &resolved.freshness) {
+        (Some(known), _) => store.used(&known),
         // Asked again at the next start.
-        Freshness::Stale(_) => false,
-    };
-    if due {
-        store.remember_as(&resolved.name, &resolved.descriptor, Origin::Fetched)?;
+        (None, Freshness::Stale(_)) => {}
+        (None, _) => store.remember_as(&resolved.name, &resolved.descriptor, Origin::Fetched)?,
     }
     Ok(())
 }

@@ -45,6 +45,6 @@ pub use source::{
     Freshness, Mode, Network, Resolved, Source, Way, canonical, family, referrers, registry_host, resolve,
 };
 pub use store::{
-    Blob, BlobLock, BlobReader, BlobWriter, LayerLock, Lease, Origin, Remembered, Removed, StagedLayer, Staging, Store,
-    Verified,
+    Allowance, Blob, BlobLock, BlobReader, BlobWriter, LayerLock, Lease, Origin, Remembered, Removed, StagedLayer,
+    Staging, Store, Verdict, Verified,
 };

@@ -13,6 +13,7 @@
 //! writer removes. A recall reads one file. Order of locks: lease, layer or blob, refs.
 
 mod blob;
+mod collect;
 mod layer;
 mod refs;
 mod remove;
@@ -28,6 +29,7 @@ use std::sync::Once;
 use crate::{Digest, Error, Result, disk, layout, lock};
 
 pub use blob::{Blob, BlobLock, BlobReader, BlobWriter, Verified};
+pub use collect::{Allowance, Verdict};
 pub use layer::{LayerLock, StagedLayer, Staging};
 pub use refs::{Origin, Remembered};
 pub use remove::{Lease, Removed};

@@ -239,4 +239,12 @@ pub enum Cache {
         #[arg(long, conflicts_with = "references")]
         all: bool,
     },
+    /// Remove what no package needs, and what is over cache_max_size or older than cache_max_age
+    Gc,
+    /// Read all of it once: exit code 1 where something is damaged or missing
+    Verify {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
 }

@@ -12,6 +12,8 @@ use crate::show;
 
 /// All is well.
 pub const OK: u8 = 0;
+/// Findings, of a command that looks for some.
+pub const FINDINGS: u8 = 1;
 /// The command line is wrong; also a missing required variable or argument.
 pub const USAGE: u8 = 2;
 /// The audit log cannot be written.
@@ -67,6 +69,7 @@ impl Failure {
     /// The word for its kind in the audit log.
     pub fn cause(&self) -> &'static str {
         match self.code {
+            FINDINGS => "findings",
             USAGE => "usage",
             AUDIT => "audit",
             CONFIGURATION => "configuration",

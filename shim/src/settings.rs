@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bundle::{Limits, parse_count, parse_duration, parse_millicores, parse_size};
-use distribution::{Access, DockerFile, HostAccess, Mode, Name, Network, Reference, Secret, registry_host};
+use distribution::{Access, Allowance, DockerFile, HostAccess, Mode, Name, Network, Reference, Secret, registry_host};
 use runtime::Tier;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -31,6 +31,8 @@ pub struct Settings {
     pub registry_token: Option<Secret>,
     /// The store.
     pub cache: PathBuf,
+    /// What the store may hold.
+    pub allowance: Allowance,
     /// smcp's own state: the heads of audit logs.
     pub state: PathBuf,
     /// The audit log.
@@ -66,6 +68,7 @@ impl Settings {
             access,
             registry_token: None,
             cache: base("XDG_CACHE_HOME", ".cache").join("smcp"),
+            allowance: Allowance::default(),
             state: base("XDG_STATE_HOME", ".local/state").join("smcp"),
             audit_log: own.join("audit.log"),
             home: own,
@@ -172,6 +175,8 @@ impl Settings {
             "proxy_https" => self.access.proxies.https = Some(Secret::new(value)),
             "proxy_no_proxy" => self.access.proxies.direct = value.into(),
             "cache_dir" => self.cache = path(value)?,
+            "cache_max_size" => self.allowance.size = Some(parse_size(value).map_err(unit)?),
+            "cache_max_age" => self.allowance.age = Some(parse_duration(value).map_err(unit)?),
             "audit_log_file" => self.audit_log = path(value)?,
             "log_level" => {
                 if !LEVELS.contains(&value) {
@@ -227,11 +232,13 @@ impl Settings {
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Keys with a value, as `set` takes them.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 16] = [
     "registry_url",
     "proxy_https",
     "proxy_no_proxy",
     "cache_dir",
+    "cache_max_size",
+    "cache_max_age",
     "audit_log_file",
     "log_level",
     "refresh",
@@ -245,13 +252,15 @@ const KEYS: [&str; 14] = [
 ];
 
 /// Beginnings of variables that can only be meant for smcp: a misspelt one must not be ignored.
-const SECTIONS: [&str; 6] = ["policy_", "registries_", "proxy_", "max_", "audit_", "registry_"];
+const SECTIONS: [&str; 7] = ["policy_", "registries_", "proxy_", "max_", "audit_", "registry_", "cache_"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     registry_url: Option<String>,
     cache_dir: Option<String>,
+    cache_max_size: Option<String>,
+    cache_max_age: Option<String>,
     audit_log_file: Option<String>,
     log_level: Option<String>,
     refresh: Option<Scalar>,
@@ -342,6 +351,8 @@ impl File {
             ("proxy_https", self.proxy.as_ref().and_then(|proxy| proxy.https.clone())),
             ("proxy_no_proxy", self.proxy.as_ref().and_then(|proxy| proxy.no_proxy.clone())),
             ("cache_dir", text(&self.cache_dir)),
+            ("cache_max_size", text(&self.cache_max_size)),
+            ("cache_max_age", text(&self.cache_max_age)),
             ("audit_log_file", text(&self.audit_log_file)),
             ("log_level", text(&self.log_level)),
             ("refresh", scalar(&self.refresh)),

@@ -2,7 +2,9 @@
 
 use bundle::build::{BuildOptions, build as build_package};
 use bundle::{Package, format_size};
-use distribution::{Mode, Network, Pending, Reference, Store, canonical, configure, fetch, push as publish, resolve};
+use distribution::{
+    Allowance, Mode, Network, Pending, Reference, Removed, Store, canonical, configure, fetch, push as publish, resolve,
+};
 use serde_json::json;
 
 use crate::cli;
@@ -31,6 +33,10 @@ pub fn pull(references: &[String], registry: Option<&str>, settings: &Settings) 
         bundle::prepare(&package, &store)?;
         pending.keep()?;
         outln!("{} {}", resolved.name, resolved.descriptor.digest);
+    }
+    // What was just pulled is the newest.
+    if settings.allowance != Allowance::default() {
+        store.collect(&settings.allowance)?;
     }
     Ok(())
 }
@@ -115,6 +121,29 @@ pub fn cache(command: &cli::Cache, settings: &Settings) -> Result<(), Failure> {
             store.empty_trash()?;
             let bytes: u64 = removed.iter().map(|r| r.bytes).sum();
             show::say(&format!("{} removed", format_size(bytes)));
+        }
+        cli::Cache::Gc => {
+            let removed = store.collect(&settings.allowance)?;
+            store.empty_trash()?;
+            let Removed { refs, blobs, layers, bytes } = removed;
+            show::say(&format!("{refs} packages, {blobs} blobs, {layers} layers, {} removed", format_size(bytes)));
+        }
+        cli::Cache::Verify { json: as_json } => {
+            let verdict = store.verify()?;
+            if *as_json {
+                show::print_json(
+                    &json!({"blobs": verdict.blobs, "bytes": verdict.bytes, "findings": verdict.findings}),
+                );
+            } else {
+                verdict.findings.iter().for_each(|finding| outln!("{finding}"));
+                show::say(&format!("{} blobs read, {}", verdict.blobs, format_size(verdict.bytes)));
+            }
+            if !verdict.findings.is_empty() {
+                let what = format!("{} findings in the store", verdict.findings.len());
+                return Err(
+                    Failure::new(exit::FINDINGS, what).hint("pull the packages again; what was damaged is set aside")
+                );
+            }
         }
     }
     Ok(())

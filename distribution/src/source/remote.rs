@@ -211,7 +211,7 @@ mod tests {
             (now, Origin::Built, Mode::Refresh, false),
         ] {
             let descriptor = Descriptor::new("", Digest::of(""), 0);
-            let known = Remembered { reference: "x".into(), descriptor, resolved_at, origin };
+            let known = Remembered { reference: "x".into(), descriptor, resolved_at, origin, used_at: now };
             assert_eq!(is_fresh(&known, mode), want, "{origin:?} {mode:?} {resolved_at:?}");
         }
     }

@@ -1,7 +1,7 @@
 //! Names and what they stood for: one small file each, and the layout's index made from all of them.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::Store;
 use crate::{Descriptor, Digest, Error, Result, disk, json, layout, lock};
 
+/// How exact the time of use is.
+const A_DAY: Duration = Duration::from_secs(24 * 3600);
 /// The largest file in `refs/`, in bytes.
 const MAX_REF: usize = 64 << 10;
 
@@ -24,6 +26,8 @@ pub struct Remembered {
     pub resolved_at: SystemTime,
     /// Who said so.
     pub origin: Origin,
+    /// When it was last used or looked up, to the day.
+    pub used_at: SystemTime,
 }
 
 /// Who said what a name stands for.
@@ -63,6 +67,18 @@ impl Store {
         self.write_index()
     }
 
+    /// Notes that a name is in use, once a day: a warm start writes nothing else in the store.
+    pub(crate) fn used(&self, known: &Remembered) {
+        let now = SystemTime::now();
+        if now.duration_since(known.used_at).is_ok_and(|age| age < A_DAY) {
+            return;
+        }
+        let touched = fs::File::open(self.ref_path(&known.reference)).and_then(|file| file.set_modified(now));
+        if let Err(error) = touched {
+            tracing::debug!(%error, "the time of use is not noted");
+        }
+    }
+
     /// What `name` stood for; none where it was never seen. Reads one small file.
     pub fn recall(&self, name: &str) -> Result<Option<Remembered>> {
         Ok(read(self.ref_path(name))?.filter(|found| found.reference == name))
@@ -92,14 +108,21 @@ impl Store {
 
 /// A file that cannot be understood is as good as none: the name is looked up anew.
 fn read(path: PathBuf) -> Result<Option<Remembered>> {
-    let bytes = match fs::read(&path) {
+    let read = || -> io::Result<(Vec<u8>, SystemTime)> {
+        let mut file = fs::File::open(&path)?;
+        let used_at = file.metadata()?.modified()?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok((bytes, used_at))
+    };
+    let (bytes, used_at) = match read() {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        bytes => bytes.map_err(Error::store("read", &path))?,
+        found => found.map_err(Error::store("read", &path))?,
     };
     match json::strict::<AsWritten>(&bytes, MAX_REF) {
         Ok(AsWritten { reference, descriptor, resolved_at, origin }) => {
             let resolved_at = UNIX_EPOCH.checked_add(Duration::from_secs(resolved_at)).unwrap_or(UNIX_EPOCH);
-            Ok(Some(Remembered { reference, descriptor, resolved_at, origin }))
+            Ok(Some(Remembered { reference, descriptor, resolved_at, origin, used_at }))
         }
         Err(why) => {
             tracing::warn!(path = %path.display(), why, "not understood, so not used");

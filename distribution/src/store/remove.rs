@@ -8,7 +8,7 @@ use super::Store;
 use crate::{Descriptor, Digest, Document, Error, Result, disk, lock, media_type, rootfs};
 
 /// How deep indexes may lie in one another.
-const MAX_NESTING: u32 = 2;
+pub(super) const MAX_NESTING: u32 = 2;
 
 /// What a removal took away.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Store {
     }
 
     /// Moves to the trash what `target` needs and no name does.
-    fn release(&self, target: &Descriptor, removed: &mut Removed) -> Result<()> {
+    pub(super) fn release(&self, target: &Descriptor, removed: &mut Removed) -> Result<()> {
         let mut kept = Reach::default();
         for other in self.list()? {
             self.reach(&other.descriptor, &mut kept, MAX_NESTING);
@@ -118,7 +118,7 @@ impl Store {
     }
 
     /// Gathers what an index or manifest needs. What is missing or damaged keeps nothing else.
-    fn reach(&self, descriptor: &Descriptor, into: &mut Reach, depth: u32) {
+    pub(super) fn reach(&self, descriptor: &Descriptor, into: &mut Reach, depth: u32) {
         into.blobs.insert(descriptor.digest.clone());
         let Some(document) = self.document(descriptor) else { return };
         match document {
@@ -138,7 +138,7 @@ impl Store {
         }
     }
 
-    fn document(&self, descriptor: &Descriptor) -> Option<Document> {
+    pub(super) fn document(&self, descriptor: &Descriptor) -> Option<Document> {
         let kind = &descriptor.media_type;
         if !media_type::is_index(kind) && !media_type::is_manifest(kind) {
             return None;
@@ -147,25 +147,25 @@ impl Store {
         Document::parse(&bytes, kind).ok()
     }
 
-    fn diff_ids(&self, config: &Descriptor) -> Vec<Digest> {
+    pub(super) fn diff_ids(&self, config: &Descriptor) -> Vec<Digest> {
         let bytes = self.blob(config).ok().flatten().and_then(|blob| blob.bytes().ok());
         bytes.and_then(|bytes| rootfs::diff_ids(&bytes).ok()).unwrap_or_default()
     }
 }
 
 #[derive(Default)]
-struct Reach {
-    blobs: BTreeSet<Digest>,
-    layers: BTreeSet<Digest>,
+pub(super) struct Reach {
+    pub(super) blobs: BTreeSet<Digest>,
+    pub(super) layers: BTreeSet<Digest>,
 }
 
 impl Removed {
-    fn count_layer(&mut self, was_there: bool, bytes: u64) {
+    pub(super) fn count_layer(&mut self, was_there: bool, bytes: u64) {
         self.layers += usize::from(was_there);
         self.bytes += bytes;
     }
 
-    fn count_blob(&mut self, was_there: bool, bytes: u64) {
+    pub(super) fn count_blob(&mut self, was_there: bool, bytes: u64) {
         self.blobs += usize::from(was_there);
         self.bytes += bytes;
     }

@@ -290,3 +290,68 @@ fn nothing_is_removed_under_a_lease() {
         assert_eq!(removal.join().unwrap().refs, 1);
     });
 }
+
+#[test]
+fn what_no_name_needs_is_collected() {
+    let (_dir, store) = store();
+    image(&store, "a/one:1", &["base", "one"]);
+    let stray = store.put(b"of a pull that was killed", LAYER_TAR).unwrap();
+    unpack(&store, &Digest::of("stray"), "stray");
+    fs::write(store.at("locks/blob-dead"), "").unwrap();
+    let removed = store.collect(&Allowance::default()).unwrap();
+    assert_eq!((removed.refs, removed.blobs, removed.layers), (0, 1, 1));
+    assert!(!store.contains(&stray) && store.contains(&describe(b"one")) && store.layer(&Digest::of("base")).is_some());
+    assert!(!store.at("locks/blob-dead").exists());
+    assert_eq!(store.collect(&Allowance::default()).unwrap(), Removed::default());
+}
+
+#[test]
+fn an_allowance_takes_what_was_used_least_recently() {
+    let (_dir, store) = store();
+    let day = std::time::Duration::from_secs(24 * 3600);
+    let names = ["a/old:1", "a/older:1", "a/new:1"];
+    for (name, days) in names.iter().zip([10, 20, 0]) {
+        image(&store, name, &["base", name]);
+        let file = fs::File::open(store.ref_path(name)).unwrap();
+        file.set_modified(std::time::SystemTime::now() - day * days).unwrap();
+    }
+    let left = || store.list().unwrap().into_iter().map(|name| name.reference).collect::<Vec<_>>();
+    let size = disk::size(&store.at("blobs")) + disk::size(&store.at("layers"));
+    assert_eq!(store.collect(&Allowance { size: Some(size), age: Some(day * 30) }).unwrap(), Removed::default());
+    store.collect(&Allowance { size: Some(size - 1), age: None }).unwrap();
+    assert_eq!(left(), ["a/new:1", "a/old:1"], "one is enough");
+    let known = store.recall("a/old:1").unwrap().unwrap();
+    store.used(&known);
+    store.collect(&Allowance { size: None, age: Some(day * 5) }).unwrap();
+    assert_eq!(left(), ["a/new:1", "a/old:1"], "it was used");
+    let removed = store.collect(&Allowance { size: Some(0), age: None }).unwrap();
+    assert_eq!((removed.refs, left().len(), layout::read_index(store.root()).unwrap().len()), (2, 0, 0));
+}
+
+#[test]
+fn the_whole_store_is_looked_at() {
+    let (_dir, store) = store();
+    image(&store, "a/one:1", &["base", "one"]);
+    let verdict = store.verify().unwrap();
+    assert_eq!((verdict.blobs, &*verdict.findings), (4, &[][..]));
+    fs::remove_file(store.blob_path(&Digest::of("one"))).unwrap();
+    assert_eq!(store.verify().unwrap().findings, [""; 0], "its layer is unpacked");
+    store.remove_all().unwrap();
+    let manifest = image(&store, "a/one:1", &["base", "one"]);
+    disk::delete(&store.layer_path(&Digest::of("one"))).unwrap();
+    fs::write(store.blob_path(&Digest::of("one")), "oNe").unwrap();
+    fs::write(store.at("blobs/sha256/README"), "x").unwrap();
+    let mut findings = store.verify().unwrap().findings;
+    findings.sort();
+    let one = Digest::of("one");
+    assert!(
+        findings[0].contains("README is no blob") && findings[1] == format!("a/one:1: {one} is missing"),
+        "{findings:?}"
+    );
+    assert!(
+        findings[2].contains(&one.to_string()) && findings[2].contains("damaged") && findings.len() == 3,
+        "{findings:?}"
+    );
+    fs::write(store.blob_path(&manifest.digest), "{}").unwrap();
+    assert!(store.verify().unwrap().findings.iter().any(|found| found.contains(manifest.digest.as_str())));
+}
