@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use distribution::{Descriptor, Digest, Image, Platform, media_type};
+use distribution::{Descriptor, Digest, Image, Platform, Rules, media_type};
 
 use crate::config::ImageConfig;
 use crate::limits::LimitRequest;
@@ -110,6 +110,14 @@ impl Package {
             manifest_digest: image.resolved.manifest_descriptor.digest.clone(),
             layers,
         })
+    }
+
+    /// What its layers are unpacked by.
+    pub(crate) fn rules(&self) -> Rules {
+        match self.origin {
+            PackageOrigin::Smcp => Rules::Strict,
+            PackageOrigin::PlainImage => Rules::Lenient,
+        }
     }
 
     /// The whole command for the user's arguments. They follow the manifest's

@@ -6,29 +6,76 @@ mod error;
 mod header;
 mod merge;
 mod name;
+mod notes;
 mod pax;
 mod prepare;
 mod source;
 mod tarball;
 mod tree;
 
-use std::io::{Read, Write};
-use std::path::Path;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 
-use distribution::{Blob, Digest, StagedLayer, Verified};
+use distribution::{Blob, Digest, Rules, StagedLayer, Verified};
+use serde::{Deserialize, Serialize};
 
-pub use error::{Code, Refusal, UnpackError};
+pub use error::{Code, Refusal, Stop, UnpackError};
 pub use prepare::prepare;
 
-use error::{Result, Stop, escape};
+use error::{Result, escape};
+use name::Meaning;
+use notes::Hidden;
 use source::{Caps, Source};
 use tarball::{Entry, Kind, MAX_HEADERS, Tarball};
 use tree::{Tree, seal};
 
-/// Unpacks a layer's blob into an empty staged directory, in one pass.
+/// What an archive is and how it is to be unpacked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// Media type of the layer; nothing is guessed from the content.
+    pub media_type: String,
+    /// What is refused and what is made harmless.
+    pub rules: Rules,
+    /// What its hard links may lead to.
+    pub below: Below,
+}
+
+/// What lies below a layer in its image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Below {
+    /// It is the lowest.
+    Nothing,
+    /// Other layers.
+    Layers,
+}
+
+/// What came of an archive: the digest of its decompressed bytes, and what was unpacked.
+pub type Extracted = std::result::Result<(Digest, Unpacked), Stop>;
+
+/// Unpacks an archive into an empty directory, in one pass.
 ///
 /// Owners and attributes are dropped, set-uid and set-gid bits too. Whoever owns
 /// a file may share it: what its owner may read and execute, everybody may.
+///
+/// # Errors
+/// At the first entry that is refused. The directory must not be used then.
+pub fn extract(compressed: impl Read, order: &Order, into: OwnedFd) -> Extracted {
+    Extraction { caps: Caps::LAYER, headers: MAX_HEADERS }.run(compressed, order, into)
+}
+
+/// Whoever extracts a verified blob into a staged directory: in this process, or better in one that can do nothing else.
+/// Its error is that it could not be asked.
+pub type Extractor<'a> = &'a (dyn Fn(&Verified<Blob>, &Order, &StagedLayer) -> io::Result<Extracted> + Sync);
+
+/// The extractor of this very process: for archives of one's own.
+///
+/// # Errors
+/// Where the directory's handle cannot be had a second time.
+pub fn in_this_process(blob: &Verified<Blob>, order: &Order, into: &StagedLayer) -> io::Result<Extracted> {
+    Ok(extract(blob.reader(), order, into.handle().try_clone_to_owned()?))
+}
+
+/// Unpacks a layer's blob into an empty staged directory.
 ///
 /// # Errors
 /// At the first entry that is refused, or where the content has another digest
@@ -37,11 +84,11 @@ pub fn unpack(
     blob: &Verified<Blob>,
     diff_id: &Digest,
     into: &StagedLayer,
+    order: &Order,
+    by: Extractor<'_>,
 ) -> std::result::Result<Unpacked, UnpackError> {
-    let descriptor = blob.descriptor();
-    let extracted = Extraction::LAYER.run(blob.reader(), &descriptor.media_type, into.dir());
-    let layer = descriptor.digest.clone();
-    match extracted {
+    let layer = blob.descriptor().digest.clone();
+    match by(blob, order, into).unwrap_or_else(|error| Err(Stop::Io(error))) {
         Ok((found, unpacked)) if found == *diff_id => Ok(unpacked),
         Ok((found, _)) => Err(UnpackError::DiffId { layer, found, wanted: diff_id.clone() }),
         Err(Stop::Refused(refusal)) => Err(UnpackError::Refused { layer, refusal }),
@@ -50,7 +97,7 @@ pub fn unpack(
 }
 
 /// What was unpacked.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unpacked {
     /// Number of entries.
     pub entries: u64,
@@ -62,6 +109,14 @@ pub struct Unpacked {
 
 const MAX_WARNINGS: usize = 20;
 
+impl Unpacked {
+    fn warn(&mut self, entry: &Entry, what: &str) {
+        if self.warnings.len() < MAX_WARNINGS {
+            self.warnings.push(format!("`{}` {what}", escape(&entry.name)));
+        }
+    }
+}
+
 /// The caps of one unpacking.
 struct Extraction {
     caps: Caps,
@@ -69,23 +124,26 @@ struct Extraction {
 }
 
 impl Extraction {
-    const LAYER: Extraction = Extraction { caps: Caps::LAYER, headers: MAX_HEADERS };
-
-    /// Unpacks into an empty directory and gives the digest of the content.
-    fn run(&self, compressed: impl Read, media_type: &str, into: &Path) -> Result<(Digest, Unpacked)> {
-        let source = Source::new(compressed, media_type, self.caps)?;
+    fn run(&self, compressed: impl Read, order: &Order, into: OwnedFd) -> Extracted {
+        let source = Source::new(compressed, &order.media_type, self.caps)?;
         let mut tarball = Tarball::new(source, self.headers);
-        let mut tree = Tree::new(into)?;
+        let mut tree = Tree::new(into, order.rules, order.below);
         let mut unpacked = Unpacked::default();
         while let Some(entry) = tarball.next()? {
-            add(&mut tree, &entry, &mut tarball, &mut unpacked).map_err(|stop| stop.of(&entry.name))?;
+            add(&mut tree, &entry, &mut tarball, &mut unpacked, order.rules).map_err(|stop| stop.of(&entry.name))?;
         }
         tree.finish()?;
         Ok((tarball.finish()?, unpacked))
     }
 }
 
-fn add<R: Read>(tree: &mut Tree, entry: &Entry, tarball: &mut Tarball<R>, unpacked: &mut Unpacked) -> Result<()> {
+fn add<R: Read>(
+    tree: &mut Tree,
+    entry: &Entry,
+    tarball: &mut Tarball<R>,
+    unpacked: &mut Unpacked,
+    rules: Rules,
+) -> Result<()> {
     let path = name::plain(&entry.name)?;
     unpacked.entries += 1;
     if path.is_empty() {
@@ -94,9 +152,14 @@ fn add<R: Read>(tree: &mut Tree, entry: &Entry, tarball: &mut Tarball<R>, unpack
             _ => Err(Stop::refused(Code::Root, "the root of a layer is a directory")),
         };
     }
-    name::refuse_whiteout(&path)?;
-    if entry.capability && unpacked.warnings.len() < MAX_WARNINGS {
-        unpacked.warnings.push(format!("`{}` loses its capabilities", escape(&entry.name)));
+    match name::meaning(&path)? {
+        Meaning::Entry => {}
+        Meaning::OfAufs => return skip(entry, tarball),
+        Meaning::Gone(path) => return hide(tree, &path, Hidden::Gone, entry),
+        Meaning::Opaque(path) => return hide(tree, &path, Hidden::Opaque, entry),
+    }
+    if entry.capability {
+        unpacked.warn(entry, "loses its capabilities");
     }
     match &entry.kind {
         Kind::Directory => tree.directory(&path, entry.mode, entry.mtime),
@@ -108,6 +171,26 @@ fn add<R: Read>(tree: &mut Tree, entry: &Entry, tarball: &mut Tarball<R>, unpack
             unpacked.bytes += size;
             seal(&file, entry.mode, entry.mtime)
         }
+        Kind::Special { code, what } if rules == Rules::Lenient => {
+            unpacked.warn(entry, &format!("is left out: {what}"));
+            tree.depart(&path, Stop::refused(*code, *what));
+            Ok(())
+        }
+        Kind::Special { code, what } => Err(Stop::refused(*code, *what)),
+    }
+}
+
+fn hide(tree: &mut Tree, path: &[u8], hidden: Hidden, entry: &Entry) -> Result<()> {
+    match entry.kind {
+        Kind::File { size: 0 } => tree.hide(path, hidden),
+        _ => Err(Stop::refused(Code::Whiteout, "a whiteout is an empty file")),
+    }
+}
+
+fn skip<R: Read>(entry: &Entry, tarball: &mut Tarball<R>) -> Result<()> {
+    match entry.kind {
+        Kind::File { size } => tarball.data(size, |_| Ok(())),
+        _ => Ok(()),
     }
 }
 
@@ -115,5 +198,7 @@ fn add<R: Read>(tree: &mut Tree, entry: &Entry, tarball: &mut Tarball<R>, unpack
 mod archive;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_layers;
 #[cfg(test)]
 mod tests_of_streams;

@@ -39,7 +39,7 @@ pub use image::{Document, ImageError, ImageIndex, ImageManifest, MAX_CONFIG, MAX
 pub use platform::Platform;
 pub use push::{Pushed, push};
 pub use reference::{LayoutRef, Name, PackageName, Reference, ReferenceError, Selector};
-pub use rootfs::tree_id;
+pub use rootfs::{Rules, tree_id};
 pub use secret::{REDACTED, Secret};
 pub use source::{
     Freshness, Mode, Network, Resolved, Source, Way, canonical, family, referrers, registry_host, resolve,

@@ -1,6 +1,6 @@
 //! The one part of an image configuration that matters here: which layers are already unpacked.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Digest, MAX_CONFIG, json};
 
@@ -10,13 +10,24 @@ pub(crate) fn diff_ids(config: &[u8]) -> Result<Vec<Digest>, String> {
     Ok(config.rootfs.diff_ids)
 }
 
-/// Names the tree that these layers make together, lowest first, among the unpacked layers. One layer is its own tree.
-pub fn tree_id(diff_ids: &[Digest]) -> Digest {
-    if let [only] = diff_ids {
-        return only.clone();
-    }
+/// The rules that a package's layers are unpacked by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Rules {
+    /// For packages of smcp: what two tools could take for different things is refused.
+    Strict,
+    /// For all other images: what their tools write every day is taken as these tools take it, without ever reaching out of
+    /// the layer.
+    Lenient,
+}
+
+/// Names the tree that these layers, lowest first, make together by these rules, among the unpacked layers.
+pub fn tree_id(diff_ids: &[Digest], rules: Rules) -> Digest {
+    let kind = match rules {
+        Rules::Strict => "smcp tree 2\n",
+        Rules::Lenient => "smcp tree 2, lenient\n",
+    };
     let lines = diff_ids.iter().map(|diff_id| format!("{diff_id}\n"));
-    Digest::of(std::iter::once("smcp tree 1\n".to_owned()).chain(lines).collect::<String>())
+    Digest::of(std::iter::once(kind.to_owned()).chain(lines).collect::<String>())
 }
 
 #[derive(Deserialize)]

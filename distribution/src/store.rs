@@ -3,8 +3,8 @@
 //! ```text
 //! oci-layout, index.json     so that other tools read it
 //! blobs/sha256/<hex>         manifests, configurations, packed layers
-//! layers/<hex of diff id>/   unpacked once, read-only from then on; beside them, as hard links, the trees that several
-//!                            layers make together
+//! layers/<hex of diff id>/   unpacked once, read-only from then on; beside them, as hard links, the trees that they make
+//!                            together
 //! refs/<hex of name>.json    what a name stood for, and since when
 //! locks/ tmp/ trash/         work under way and what awaits deletion
 //! ```

@@ -140,7 +140,7 @@ fn story(
     let shown = Download::awaited(&resolved);
     fetch(&image, &store, &network, &|step| shown.step(step))?;
     drop(shown);
-    let bundle = bundle::prepare(&package, &store)?;
+    let bundle = bundle::prepare(&package, &store, &bundle::in_this_process)?;
     pending.keep()?;
     let host = host_interpreter(&package)?;
     record.runs_by(host.as_ref());

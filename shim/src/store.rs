@@ -30,7 +30,7 @@ pub fn pull(references: &[String], registry: Option<&str>, settings: &Settings) 
         let shown = Download::asked_for(&resolved);
         fetch(&image, &store, &network, &|step| shown.step(step))?;
         drop(shown);
-        bundle::prepare(&package, &store)?;
+        bundle::prepare(&package, &store, &bundle::in_this_process)?;
         pending.keep()?;
         outln!("{} {}", resolved.name, resolved.descriptor.digest);
     }

@@ -5,13 +5,13 @@
 
 use std::path::PathBuf;
 
-use distribution::{Descriptor, Digest, ImageManifest, Staging, Store, media_type};
+use distribution::{Descriptor, Digest, ImageManifest, Rules, Staging, Store, media_type};
 
 use super::error::BuildError;
 use super::{Job, image};
 use crate::config::ImageConfig;
 use crate::pack::PackedLayer;
-use crate::unpack;
+use crate::unpack::{self, Below, Order, in_this_process};
 
 /// One layer that packages have in common.
 #[derive(Debug, Clone)]
@@ -52,7 +52,8 @@ pub(super) fn unpacked(store: &Store, layer: &PackedLayer) -> Result<PathBuf, Bu
     let digest = &layer.descriptor.digest;
     let missing = || BuildError::answer("store", format!("layer {digest} vanished"));
     let blob = store.blob(&layer.descriptor)?.ok_or_else(missing)?;
-    unpack::unpack(&blob, &layer.diff_id, &staged)
+    let order = Order { media_type: layer.descriptor.media_type.clone(), rules: Rules::Strict, below: Below::Nothing };
+    unpack::unpack(&blob, &layer.diff_id, &staged, &order, &in_this_process)
         .map_err(|source| BuildError::Unpack { digest: digest.clone(), source })?;
     Ok(staged.commit()?)
 }

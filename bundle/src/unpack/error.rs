@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use distribution::Digest;
+use serde::{Deserialize, Serialize};
 
 /// Why a layer was not unpacked.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +34,14 @@ pub enum UnpackError {
         /// The most bytes that are taken.
         most: u64,
     },
+    /// A package of smcp holds a layer that only the rules for other images take.
+    #[error("layer {layer}: packages of smcp are unpacked by stricter rules: {what}")]
+    TakenLeniently {
+        /// Digest of its content.
+        layer: Digest,
+        /// The first thing that they refuse, printable.
+        what: String,
+    },
     /// The blob of a layer that has to be unpacked is not in the store.
     #[error("layer {0} is not in the store")]
     NoBlob(Digest),
@@ -53,8 +62,8 @@ impl UnpackError {
     /// The next step, where there is one.
     pub fn hint(&self) -> Option<String> {
         match self {
-            UnpackError::Refused { refusal, .. } if refusal.code == Code::WhiteoutUnsupported => {
-                Some("images that delete files of their lower layers come with a later version".into())
+            UnpackError::Refused { .. } | UnpackError::TakenLeniently { .. } => {
+                Some("its publisher has to pack it anew".into())
             }
             UnpackError::NoBlob(_) => Some("smcp pull fetches what is missing".into()),
             UnpackError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
@@ -67,7 +76,7 @@ impl UnpackError {
 }
 
 /// One refusal: a code that stays the same, the entry where there is one, the reason.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// Kind of the refusal.
     pub code: Code,
@@ -123,11 +132,30 @@ fn is_format(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// What stops an unpacking inside: a refusal or the system.
-#[derive(Debug)]
-pub(super) enum Stop {
+/// What stops an unpacking: a refusal or the system.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Stop {
+    /// What the archive holds is not taken.
     Refused(Refusal),
-    Io(io::Error),
+    /// A file could not be written or the archive not be read.
+    Io(#[serde(with = "told")] io::Error),
+}
+
+/// An error of the system, told to another process: by its number where it has one.
+mod told {
+    use super::*;
+    use serde::{Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(error: &io::Error, to: S) -> Result<S::Ok, S::Error> {
+        (error.raw_os_error(), error.to_string()).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<io::Error, D::Error> {
+        let (number, text) = <(Option<i32>, String)>::deserialize(from)?;
+        Ok(number.map_or_else(|| io::Error::other(text), io::Error::from_raw_os_error))
+    }
+
+    type Result<T, E> = std::result::Result<T, E>;
 }
 
 impl Stop {
@@ -160,7 +188,7 @@ pub(super) type Result<T> = std::result::Result<T, Stop>;
 macro_rules! codes {
     ($($(#[$doc:meta])* $code:ident = $text:literal,)*) => {
         /// Kind of a refusal.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         pub enum Code { $($(#[$doc])* $code,)* }
 
         impl fmt::Display for Code {
@@ -194,10 +222,8 @@ codes! {
     Xattr = "E_XATTR",
     /// A name that is too long or too deep.
     NameTooLong = "E_NAMETOOLONG",
-    /// A whiteout without a name, or below one.
+    /// A whiteout without a name, below one, or of another kind than an empty file.
     Whiteout = "E_WHITEOUT",
-    /// A whiteout.
-    WhiteoutUnsupported = "E_WHITEOUT_UNSUPPORTED",
     /// Headers that two readers understand differently.
     Ambiguous = "E_AMBIGUOUS",
     /// An extended header that cannot be read.

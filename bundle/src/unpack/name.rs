@@ -34,17 +34,38 @@ pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Refuses whiteouts: `.wh.NAME` means that NAME of a lower layer is gone.
-pub(super) fn refuse_whiteout(path: &[u8]) -> Result<()> {
+/// What the name of an entry means for the layers below.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// Nothing: it is an entry.
+    Entry,
+    /// `.wh.NAME`: the plain path of what is not to be seen of them.
+    Gone(Vec<u8>),
+    /// `.wh..wh..opq`: the plain path of the directory of which they show nothing.
+    Opaque(Vec<u8>),
+    /// What AUFS kept for itself, and beneath it: nothing.
+    OfAufs,
+}
+
+/// Reads whiteouts (OCI image-spec, "Layer Filesystem Changeset"): no entry can have a name that begins with `.wh.`.
+pub(super) fn meaning(path: &[u8]) -> Result<Meaning> {
+    let refused = |why: &str| Err(Stop::refused(Code::Whiteout, why));
     let (dir, name) = split(path);
-    let is_whiteout = |part: &[u8]| part.starts_with(b".wh.");
-    if dir.split(|byte| *byte == b'/').any(is_whiteout) {
-        return Err(Stop::refused(Code::Whiteout, "it lies below a whiteout"));
+    for part in dir.split(|byte| *byte == b'/') {
+        if part.starts_with(b".wh..wh.") {
+            return Ok(Meaning::OfAufs);
+        }
+        if part.starts_with(b".wh.") {
+            return refused("it lies below a whiteout");
+        }
     }
-    match name {
-        b".wh." | b".wh.." | b".wh..." => Err(Stop::refused(Code::Whiteout, "it would delete its own directory")),
-        _ if is_whiteout(name) => Err(Stop::refused(Code::WhiteoutUnsupported, "whiteouts are not supported yet")),
-        _ => Ok(()),
+    let Some(hidden) = name.strip_prefix(b".wh.") else { return Ok(Meaning::Entry) };
+    match hidden {
+        b"" | b"." | b".." => refused("it would delete its own directory"),
+        b".wh..opq" => Ok(Meaning::Opaque(dir.to_vec())),
+        _ if hidden.starts_with(b".wh.") => Ok(Meaning::OfAufs),
+        _ if dir.is_empty() => Ok(Meaning::Gone(hidden.to_vec())),
+        _ => Ok(Meaning::Gone([dir, b"/", hidden].concat())),
     }
 }
 

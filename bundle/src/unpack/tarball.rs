@@ -32,7 +32,7 @@ pub(super) struct Entry {
     pub(super) capability: bool,
 }
 
-/// What an entry is; nothing else is taken.
+/// What an entry is; nothing else is read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Its data follow and must be read next.
@@ -45,6 +45,11 @@ pub(super) enum Kind {
     },
     HardLink {
         target: Vec<u8>,
+    },
+    /// A device or pipe, which no layer gets: what it is refused as, and what it is.
+    Special {
+        code: Code,
+        what: &'static str,
     },
 }
 
@@ -189,8 +194,8 @@ fn kind(header: &Header, name: &[u8], target: Vec<u8>, size: u64) -> Result<Kind
         b'3' if header.is_device_zero() => {
             return refused(Code::RawWhiteout, "it is a raw overlay whiteout");
         }
-        b'3' | b'4' => return refused(Code::Device, "it is a device"),
-        b'6' => return refused(Code::Fifo, "it is a named pipe"),
+        b'3' | b'4' => Kind::Special { code: Code::Device, what: "it is a device" },
+        b'6' => Kind::Special { code: Code::Fifo, what: "it is a named pipe" },
         b'S' => return refused(Code::Sparse, "sparse files are not read"),
         other => {
             let why = format!("its type `{}` is not known", other.escape_ascii());

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::archive::{Head, dir, file, hard_link, head, pax, pax_global, symlink, tar};
+use super::notes::Notes;
 use super::*;
 use distribution::media_type;
 use tempfile::TempDir;
@@ -33,9 +34,18 @@ impl Place {
         self.dir.path().join("OUT")
     }
 
-    /// Unpacks, and looks whether everything outside is as before.
-    pub(super) fn unpack(&self, archive: &[u8], media_type: &str) -> Result<(Digest, Unpacked)> {
-        let result = Extraction::LAYER.run(archive, media_type, &self.inside());
+    /// The directory to unpack into.
+    pub(super) fn open(&self) -> OwnedFd {
+        fs::File::open(self.inside()).unwrap().into()
+    }
+
+    /// Unpacks the lowest layer of a package, and looks whether everything outside is as before.
+    pub(super) fn unpack(&self, archive: &[u8], media_type: &str) -> Extracted {
+        self.unpack_by(archive, media_type, Rules::Strict, Below::Nothing)
+    }
+
+    pub(super) fn unpack_by(&self, archive: &[u8], media_type: &str, rules: Rules, below: Below) -> Extracted {
+        let result = extract(archive, &Order { media_type: media_type.into(), rules, below }, self.open());
         let outside: Vec<_> = fs::read_dir(self.dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(outside.len(), 2, "{outside:?}");
         let inside: Vec<_> = fs::read_dir(self.out()).unwrap().map(|e| e.unwrap().file_name()).collect();
@@ -46,9 +56,25 @@ impl Place {
         result
     }
 
-    pub(super) fn tar(&self, heads: &[Head]) -> Result<(Digest, Unpacked)> {
+    pub(super) fn tar(&self, heads: &[Head]) -> Extracted {
         self.unpack(&tar(heads), media_type::LAYER_TAR)
     }
+
+    /// What an image that was not made for smcp gets.
+    pub(super) fn lenient(&self, heads: &[Head]) -> Extracted {
+        self.unpack_by(&tar(heads), media_type::LAYER_TAR, Rules::Lenient, Below::Nothing)
+    }
+
+    pub(super) fn tree(&self) -> BTreeMap<PathBuf, String> {
+        tree_of(&self.inside())
+    }
+}
+
+/// Path → kind and content.
+pub(super) fn tree_of(root: &Path) -> BTreeMap<PathBuf, String> {
+    let mut tree = BTreeMap::new();
+    list(root, root, &mut tree);
+    tree
 }
 
 pub(super) fn refusal<T>(result: Result<T>) -> Refusal {
@@ -61,20 +87,59 @@ pub(super) fn refusal<T>(result: Result<T>) -> Refusal {
 
 /// The archive is refused with `code` at the entry `name`.
 fn refused(row: &str, heads: &[Head], code: Code, name: &[u8]) {
-    let refusal = refusal(Place::new().tar(heads));
-    assert_eq!((refusal.code, refusal.entry.as_deref()), (code, Some(name)), "{row}: {refusal}");
+    refused_by(row, &[Rules::Strict, Rules::Lenient], heads, code, name);
 }
 
-/// The tree that the archive gives: path → kind and content.
-fn accepted(row: &str, heads: &[Head]) -> BTreeMap<PathBuf, String> {
+/// The same by the rules for packages of smcp, and how other images fare: the tree, and the first departure.
+fn compatible(row: &str, heads: &[Head], code: Code, name: &[u8]) -> BTreeMap<PathBuf, String> {
+    refused_by(row, &[Rules::Strict], heads, code, name);
     let place = Place::new();
-    if let Err(stop) = place.tar(heads) {
+    if let Err(stop) = place.lenient(heads) {
         panic!("{row}: {stop:?}");
     }
-    let mut tree = BTreeMap::new();
-    list(&place.inside(), &place.inside(), &mut tree);
+    let departure = Notes::read(place.open()).unwrap().departure.expect("it departs from the strict rules");
+    assert!(departure.starts_with(&format!("{code}: entry `")), "{row}: {departure}");
+    let mut tree = place.tree();
+    tree.remove(Path::new(NOTES));
     tree
 }
+
+fn refused_by(row: &str, rules: &[Rules], heads: &[Head], code: Code, name: &[u8]) {
+    for rules in rules {
+        for below in [Below::Nothing, Below::Layers] {
+            let result = Place::new().unpack_by(&tar(heads), media_type::LAYER_TAR, *rules, below);
+            let refusal = refusal(result);
+            assert_eq!((refusal.code, refusal.entry.as_deref()), (code, Some(name)), "{row}, {rules:?}: {refusal}");
+        }
+    }
+}
+
+/// The tree that the archive gives, by both rules: path → kind and content.
+fn accepted(row: &str, heads: &[Head]) -> BTreeMap<PathBuf, String> {
+    let trees = [Rules::Strict, Rules::Lenient].map(|rules| {
+        let place = Place::new();
+        if let Err(stop) = place.unpack_by(&tar(heads), media_type::LAYER_TAR, rules, Below::Nothing) {
+            panic!("{row}: {stop:?}");
+        }
+        assert_eq!(Notes::read(place.open()).unwrap().departure, None, "{row}");
+        place.tree()
+    });
+    let [strict, lenient] = trees;
+    assert_eq!(strict, lenient, "{row}");
+    strict
+}
+
+/// What a layer says of those below.
+fn noted(row: &str, heads: &[Head]) -> Notes {
+    let place = Place::new();
+    if let Err(stop) = place.unpack_by(&tar(heads), media_type::LAYER_TAR, Rules::Strict, Below::Layers) {
+        panic!("{row}: {stop:?}");
+    }
+    Notes::read(place.open()).unwrap()
+}
+
+/// The file of the notes.
+const NOTES: &str = ".wh..smcp";
 
 fn list(root: &Path, dir: &Path, tree: &mut BTreeMap<PathBuf, String>) {
     for entry in fs::read_dir(dir).unwrap() {
@@ -127,36 +192,65 @@ fn u3_u4_u6_u21_nothing_is_written_by_way_of_a_symlink() {
         vec![symlink("l", "../OUT"), symlink("l/x", "y")],
         vec![symlink("l", "../OUT"), file("f", ""), hard_link("l/x", "f")],
         vec![dir("s"), symlink("s/p", ".."), symlink("q", ".."), file("s/p/x", "x")],
-        vec![dir("s"), symlink("s/p", ".."), symlink("s/p/q", ".."), file("q/x", "x")],
+        vec![dir("s"), symlink("s/p", ".."), symlink("s/p/q", "..")],
         vec![symlink("a", "b"), symlink("b", "a"), file("a/f", "x")],
         vec![dir("d"), symlink("inside", "d"), file("inside/x", "x")],
         vec![symlink("l", "../OUT"), file("l/deep/er/x", "x")],
     ];
     for heads in cases {
-        let refusal = refusal(Place::new().tar(&heads));
-        assert_eq!(refusal.code, Code::SymlinkParent, "{refusal}");
+        refused("U3, U4, U6, U21", &heads, Code::SymlinkParent, heads.last().unwrap().name());
     }
 }
 
 #[test]
-fn u5_u11_u12_u19_u20_no_name_twice() {
+fn u5_u11_u12_u19_no_name_twice_and_of_other_images_the_last() {
     let cases = [
-        ("U5", vec![symlink("a", "../OUT/new"), file("a", "x")], Code::Dup),
-        ("U5", vec![symlink("a", "../OUT/secret"), symlink("a", "b")], Code::Dup),
-        ("U11", vec![symlink("l", "../OUT/secret"), hard_link("a", "l"), file("a", "x")], Code::Dup),
-        ("U12", vec![symlink("a", "../OUT"), dir("a").mode(0o777)], Code::TypeConflict),
-        ("U19", vec![file("a", "1"), file("a", "2")], Code::Dup),
-        ("U19", vec![file("a", "1"), file("./a", "2")], Code::Dup),
-        ("U19", vec![dir("a"), dir("a/")], Code::Dup),
-        ("U19", vec![file("f", ""), hard_link("a", "f"), hard_link("a", "f")], Code::Dup),
-        ("U20", vec![dir("a"), file("a", "x")], Code::TypeConflict),
-        ("U20", vec![dir("a"), symlink("a", "x")], Code::TypeConflict),
-        ("U20", vec![file("a/b", "x"), file("a", "x")], Code::TypeConflict),
-        ("U20", vec![file("a", "x"), dir("a")], Code::TypeConflict),
+        ("U5", vec![symlink("a", "../OUT/secret"), file("a", "x")], vec![("a", "file 644 x")]),
+        ("U5", vec![symlink("a", "../OUT/new"), file("a", "x")], vec![("a", "file 644 x")]),
+        ("U5", vec![symlink("a", "../OUT/secret"), symlink("a", "b")], vec![("a", "link b")]),
+        ("U5", vec![file("a", "x"), symlink("a", "../OUT/secret")], vec![("a", "link ../OUT/secret")]),
+        (
+            "U11",
+            vec![symlink("l", "../OUT/secret"), hard_link("a", "l"), file("a", "x")],
+            vec![("a", "file 644 x"), ("l", "link ../OUT/secret")],
+        ),
+        (
+            "U11",
+            vec![file("f", "1"), hard_link("a", "f"), file("a", "2")],
+            vec![("a", "file 644 2"), ("f", "file 644 1")],
+        ),
+        ("U19", vec![file("a", "1"), file("a", "2")], vec![("a", "file 644 2")]),
+        ("U19", vec![file("a", "1"), file("./a", "2").mode(0o755)], vec![("a", "file 755 2")]),
+        ("U19", vec![dir("a"), dir("a").mode(0o777)], vec![("a", "dir 777")]),
+        (
+            "U19",
+            vec![file("f", "1"), file("a", "2"), hard_link("a", "f")],
+            vec![("a", "file 644 1"), ("f", "file 644 1")],
+        ),
     ];
-    for (row, heads, code) in cases {
-        let refusal = refusal(Place::new().tar(&heads));
-        assert_eq!(refusal.code, code, "{row}: {refusal}");
+    for (row, heads, want) in cases {
+        let last = heads.last().unwrap().name().to_vec();
+        let want: BTreeMap<PathBuf, String> = want.iter().map(|(path, text)| (path.into(), (*text).into())).collect();
+        assert_eq!(compatible(row, &heads, Code::Dup, &last), want, "{row}");
+    }
+    for target in ["../OUT", "../OUT/secret", "nowhere"] {
+        let heads = [symlink("a", target), dir("a").mode(0o777), file("a/x", "x")];
+        let found = compatible("U12", &heads, Code::TypeConflict, b"a");
+        assert_eq!(found, tree([("a", "dir 777"), ("a/x", "file 644 x")]), "U12");
+    }
+}
+
+#[test]
+fn u20_a_name_is_of_one_kind() {
+    let cases = [
+        vec![dir("a"), file("a", "x")],
+        vec![dir("a"), symlink("a", "x")],
+        vec![file("f", ""), dir("a"), hard_link("a", "f")],
+        vec![file("a/b", "x"), file("a", "x")],
+        vec![file("a", "x"), dir("a")],
+    ];
+    for heads in cases {
+        refused("U20", &heads, Code::TypeConflict, b"a");
     }
     refused("U20", &[file("f", "x"), file("f/g", "x")], Code::TypeConflict, b"f/g");
 }
@@ -180,17 +274,31 @@ fn u7_u8_u9_u10_hard_links_stay_in_the_layer() {
         ("the root", vec![hard_link("a", ".")]),
         ("nothing", vec![hard_link("a", "")]),
         ("itself", vec![hard_link("a", "a")]),
-        ("a later one", vec![hard_link("a", "b")]),
+        ("a later one", vec![file("c", ""), hard_link("b", "a")]),
         ("below a file", vec![file("f", ""), hard_link("a", "f/g")]),
     ];
     for (row, heads) in cases {
-        let refusal = refusal(Place::new().tar(&heads));
-        assert_eq!(
-            (refusal.code, refusal.entry.as_deref()),
-            (Code::LinkTarget, heads.last().map(|h| h.name())),
-            "{row}: {refusal}"
-        );
+        for result in [Place::new().tar(&heads), Place::new().lenient(&heads)] {
+            let refusal = refusal(result);
+            assert_eq!(
+                (refusal.code, refusal.entry.as_deref()),
+                (Code::LinkTarget, heads.last().map(|h| h.name())),
+                "{row}: {refusal}"
+            );
+        }
     }
+    // Above other layers they may lead to what those hold, and to nothing else.
+    let above = |heads: &[Head]| {
+        refusal(Place::new().unpack_by(&tar(heads), media_type::LAYER_TAR, Rules::Strict, Below::Layers)).code
+    };
+    assert_eq!(above(&[hard_link("a", "../OUT/secret")]), Code::LinkTarget, "U8");
+    assert_eq!(above(&[symlink("l", "../OUT"), hard_link("a", "l/secret")]), Code::LinkTarget, "U10");
+    assert_eq!(above(&[hard_link("a", "b"), file("b", "")]), Code::LinkTarget, "a later one");
+    assert_eq!(above(&[hard_link("a", "b"), hard_link("b", "c")]), Code::LinkTarget, "a later one");
+    assert_eq!(above(&[hard_link("a", "b"), file("a", "")]), Code::Dup, "U19");
+    let links = noted("U47", &[hard_link("a", "/etc/passwd"), hard_link("d/b", "a")]).links;
+    let pair = |path: &str, target: &str| (path.as_bytes().to_vec(), target.as_bytes().to_vec());
+    assert_eq!(links, [pair("a", "etc/passwd"), pair("d/b", "a")], "U7, U47");
 }
 
 #[test]
@@ -206,9 +314,7 @@ fn hard_links_within_the_layer_work() {
     ];
     let place = Place::new();
     place.tar(&heads).unwrap_or_else(|stop| panic!("{stop:?}"));
-    let mut found = BTreeMap::new();
-    list(&place.inside(), &place.inside(), &mut found);
-    assert_eq!(found, tree(want));
+    assert_eq!(place.tree(), tree(want));
     let inode = |name: &str| place.inside().join(name).symlink_metadata().unwrap().ino();
     assert_eq!(inode("a"), inode("d/f"));
     assert_eq!(inode("m"), inode("l"), "U11: the link itself");
@@ -230,11 +336,17 @@ fn u13_u33_the_root_is_a_directory() {
 fn u14_u15_u16_u44_u45_kinds_that_are_not_taken() {
     let zero = |head: Head| head.put(329, b"0000000\0").put(337, b"0000000\0");
     let null = |head: Head| head.put(329, b"0000001\0").put(337, b"0000003\0");
-    refused("U14", &[null(head(b'3', "null"))], Code::Device, b"null");
-    refused("U14", &[head(b'4', "sda").put(329, b"0000010\0")], Code::Device, b"sda");
+    let left_out = |heads: &[Head], code, name: &str| {
+        assert_eq!(compatible("U14, U16", heads, code, name.as_bytes()), tree([("f", "file 644 ")]));
+        let (_, unpacked) = Place::new().lenient(heads).unwrap_or_else(|stop| panic!("{stop:?}"));
+        assert_eq!(unpacked.warnings.len(), 1);
+        assert!(unpacked.warnings[0].starts_with(&format!("`{name}` is left out: it is a ")), "{unpacked:?}");
+    };
+    left_out(&[null(head(b'3', "null")), file("f", "")], Code::Device, "null");
+    left_out(&[head(b'4', "sda").put(329, b"0000010\0"), file("f", "")], Code::Device, "sda");
+    left_out(&[head(b'6', "pipe"), file("f", "")], Code::Fifo, "pipe");
     refused("U15", &[zero(head(b'3', "gone"))], Code::RawWhiteout, b"gone");
     refused("U15", &[head(b'3', "gone")], Code::RawWhiteout, b"gone");
-    refused("U16", &[head(b'6', "pipe")], Code::Fifo, b"pipe");
     refused("U44", &[head(b'S', "sparse").size((8 << 30) - 1)], Code::Sparse, b"sparse");
     refused("U44", &[pax(&[("GNU.sparse.realsize", b"8589934592")]), file("f", "")], Code::Sparse, b"pax");
     refused("U44", &[pax(&[("GNU.sparse.major", b"1")]), file("f", "")], Code::Sparse, b"pax");
@@ -351,17 +463,46 @@ fn u26_u27_times_and_owners_are_harmless() {
 }
 
 #[test]
-fn u28_to_u31_whiteouts() {
+fn u28_u29_whiteouts_that_would_reach_elsewhere() {
     for name in [".wh.", ".wh..", ".wh...", "d/.wh.."] {
         refused("U28", &[file(name, "")], Code::Whiteout, name.as_bytes());
     }
-    refused("U29", &[file(".wh.d/x", "")], Code::Whiteout, b".wh.d/x");
-    let later = [".wh.x", "d/.wh.x", ".wh..wh..opq", ".wh..wh.plnk"];
-    for name in later {
-        refused("U30, U31", &[file(name, "")], Code::WhiteoutUnsupported, name.as_bytes());
-        refused("U30", &[dir(name)], Code::WhiteoutUnsupported, name.as_bytes());
-        refused("U30", &[file("f", ""), hard_link(name, "f")], Code::WhiteoutUnsupported, name.as_bytes());
+    refused("below a whiteout", &[file(".wh.d/x", "")], Code::Whiteout, b".wh.d/x");
+    for name in ["l/.wh.secret", "l/.wh..wh..opq", "l/d/.wh.x"] {
+        refused("U29", &[symlink("l", "../OUT"), file(name, "")], Code::SymlinkParent, name.as_bytes());
     }
+    refused("U29", &[file("f", ""), file("f/.wh.x", "")], Code::TypeConflict, b"f/.wh.x");
+}
+
+#[test]
+fn u30_u31_whiteouts_are_noted() {
+    let hidden = |entries: &[(&str, Hidden)]| entries.iter().map(|(path, h)| (path.as_bytes().to_vec(), *h)).collect();
+    let (gone, opaque) = (Hidden::Gone, Hidden::Opaque);
+    let found = noted("U30", &[file(".wh.x", ""), file("d/.wh.y", ""), file("d/y", "new")]);
+    assert_eq!(found, Notes { hidden: hidden(&[("x", gone), ("d/y", gone)]), ..Notes::default() });
+    for order in [
+        [dir("d"), file("d/f", ""), file("d/.wh..wh..opq", "")],
+        [file("d/.wh..wh..opq", ""), dir("d"), file("d/f", "")],
+    ] {
+        assert_eq!(noted("U31", &order).hidden, hidden(&[("d", opaque)]));
+    }
+    assert_eq!(noted("U31", &[file(".wh..wh..opq", "")]).hidden, hidden(&[("", opaque)]));
+    let both = [file(".wh.d", ""), file("d/.wh..wh..opq", ""), file(".wh.d", "")];
+    assert_eq!(noted("twice", &both).hidden, hidden(&[("d", gone)]));
+    for name in [".wh.x", "d/.wh.x", ".wh..wh..opq"] {
+        refused("U30", &[file(name, "x")], Code::Whiteout, name.as_bytes());
+        refused("U30", &[dir(name)], Code::Whiteout, name.as_bytes());
+        refused("U30", &[symlink(name, "x")], Code::Whiteout, name.as_bytes());
+        refused("U30", &[file("f", ""), hard_link(name, "f")], Code::Whiteout, name.as_bytes());
+    }
+    let aufs = [
+        dir(".wh..wh.plnk"),
+        file(".wh..wh.plnk/12.34", "data"),
+        file(".wh..wh.aufs", ""),
+        hard_link(".wh..wh.orph", ".wh..wh.aufs"),
+        file("f", "x"),
+    ];
+    assert_eq!(accepted("U31", &aufs), tree([("f", "file 644 x")]));
     assert_eq!(accepted("no whiteout", &[file(".whx", ""), file("a.wh.b", "")]).len(), 2);
 }
 

@@ -4,24 +4,32 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 
+use distribution::Rules;
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, fchmod, futimens, linkat, mkdirat, open,
-    openat, openat2, statat, symlinkat, utimensat,
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, fchmod, futimens, linkat, mkdirat, openat,
+    openat2, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
-use super::error::{Code, Result, Stop};
+use super::Below;
+use super::error::{Code, Refusal, Result, Stop};
 use super::name;
+use super::notes::{Hidden, Notes};
 
 /// A tree under construction.
 pub(super) struct Tree {
     root: OwnedFd,
+    rules: Rules,
+    below: Below,
     /// The directory that the last entry went to: entries come in groups.
     recent: Option<(Vec<u8>, OwnedFd)>,
     directories: HashMap<Vec<u8>, Directory>,
-    /// Bytes of the names that `directories` holds.
+    /// Hard links to what the layer does not hold, each with its place among them. An empty file has their names.
+    links: HashMap<Vec<u8>, (usize, Vec<u8>)>,
+    postponed: usize,
+    notes: Notes,
+    /// Bytes of the names that are held here.
     remembered: usize,
 }
 
@@ -39,7 +47,7 @@ enum Declared {
     Implicitly,
 }
 
-/// The most bytes of directory names of one layer.
+/// The most bytes of names that are remembered of one layer.
 const MAX_REMEMBERED: usize = 64 << 20;
 /// The latest time that is set, in the year 2242.
 const MAX_MTIME: i64 = 1 << 33;
@@ -47,34 +55,46 @@ const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::C
 
 impl Tree {
     /// A tree in an empty directory.
-    pub(super) fn new(root: &Path) -> Result<Tree> {
-        let root = open(root, PATH_FLAGS | OFlags::NOFOLLOW, Mode::empty())?;
-        Ok(Tree { root, recent: None, directories: HashMap::new(), remembered: 0 })
+    pub(super) fn new(root: OwnedFd, rules: Rules, below: Below) -> Tree {
+        Tree {
+            root,
+            rules,
+            below,
+            recent: None,
+            directories: HashMap::new(),
+            links: HashMap::new(),
+            postponed: 0,
+            notes: Notes::default(),
+            remembered: 0,
+        }
     }
 
     /// Makes a directory, or takes over one that an entry below it made.
     pub(super) fn directory(&mut self, path: &[u8], mode: u32, mtime: i64) -> Result<()> {
+        let lenient = self.rules == Rules::Lenient;
         let (parent, name) = name::split(path);
-        let made = mkdirat(self.parent(parent)?, name, Mode::RWXU);
-        match (made, self.directories.get(path).map(|known| &known.source)) {
-            (Ok(()), _) | (Err(Errno::EXIST), Some(Declared::Implicitly)) => {
-                self.remember(path, Directory { mode, mtime, source: Declared::ByEntry })
-            }
-            (Err(Errno::EXIST), Some(Declared::ByEntry)) => Err(duplicate()),
-            (Err(Errno::EXIST), None) => Err(conflict()),
-            (Err(error), _) => Err(error.into()),
+        let parent = self.parent(parent)?;
+        let made = mkdirat(parent, name, Mode::RWXU);
+        if lenient && made == Err(Errno::EXIST) && kind_of(parent, name)? == FileType::Symlink {
+            unlinkat(parent, name, AtFlags::empty())?;
+            mkdirat(parent, name, Mode::RWXU)?;
+            self.depart(path, conflict());
+            return self.remember(path, Directory { mode, mtime, source: Declared::ByEntry });
         }
+        match (made, self.directories.get(path).map(|known| &known.source)) {
+            (Ok(()), _) | (Err(Errno::EXIST), Some(Declared::Implicitly)) => {}
+            (Err(Errno::EXIST), Some(Declared::ByEntry)) if lenient => self.depart(path, duplicate()),
+            (Err(Errno::EXIST), Some(Declared::ByEntry)) => return Err(duplicate()),
+            (Err(Errno::EXIST), None) => return Err(conflict()),
+            (Err(error), _) => return Err(error.into()),
+        }
+        self.remember(path, Directory { mode, mtime, source: Declared::ByEntry })
     }
 
     /// Makes an empty file to be written and then given to `seal`.
     pub(super) fn file(&mut self, path: &[u8]) -> Result<File> {
-        let (parent, name) = name::split(path);
-        let parent = self.parent(parent)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match openat(parent, name, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(file) => Ok(file.into()),
-            Err(error) => Err(existing(error, parent, name)),
-        }
+        self.make(path, |parent, name| openat(parent, name, flags, Mode::RUSR | Mode::WUSR)).map(File::from)
     }
 
     /// Makes a symlink; its target may be anything, since nothing follows it here.
@@ -82,45 +102,131 @@ impl Tree {
         if target.is_empty() || target.len() > 4095 || target.contains(&0) {
             return Err(Stop::refused(Code::LinkTarget, "its target is empty, too long or holds a NUL"));
         }
-        let (parent, name) = name::split(path);
-        let parent = self.parent(parent)?;
-        symlinkat(target, parent, name).map_err(|error| existing(error, parent, name))?;
-        // A file system that keeps no times of symlinks does no harm.
-        let _ = utimensat(parent, name, &times(mtime), AtFlags::SYMLINK_NOFOLLOW);
+        self.make(path, |parent, name| {
+            symlinkat(target, parent, name)?;
+            // A file system that keeps no times of symlinks does no harm.
+            let _ = utimensat(parent, name, &times(mtime), AtFlags::SYMLINK_NOFOLLOW);
+            Ok(())
+        })
+    }
+
+    /// Makes a second name of a file or symlink of this layer, by way of no symlink. What this layer does not hold may lie
+    /// in one below: that is seen when they are merged.
+    pub(super) fn hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
+        let target = name::plain(target).map_err(|_| no_target("its target is no plain name"))?;
+        if target.is_empty() || target == path {
+            return Err(no_target("its target is the root or itself"));
+        }
+        let (target_parent, target_name) = name::split(&target);
+        let held = match beneath(self.root.as_fd(), target_parent, PATH_FLAGS) {
+            Ok(parent) => Some(parent).filter(|_| !self.links.contains_key(&target)),
+            Err(Errno::NOENT) => None,
+            Err(_) => return Err(no_target("its target lies below what is no directory")),
+        };
+        let linked = match held {
+            Some(held) => {
+                self.make(path, |parent, name| match linkat(&held, target_name, parent, name, AtFlags::empty()) {
+                    Err(Errno::NOENT) => Ok(Linked::NoTarget),
+                    linked => linked.map(|()| Linked::Done),
+                })
+            }
+            None => Ok(Linked::NoTarget),
+        };
+        match linked {
+            Ok(Linked::Done) => Ok(()),
+            Ok(Linked::NoTarget) => self.postpone(path, target),
+            Err(Stop::Io(error)) => Err(link_error(error)),
+            Err(refused) => Err(refused),
+        }
+    }
+
+    /// Takes note that a name of the layers below is hidden. Nothing of this layer is: its entries come after.
+    pub(super) fn hide(&mut self, path: &[u8], hidden: Hidden) -> Result<()> {
+        let directory = if hidden == Hidden::Opaque { path } else { name::split(path).0 };
+        match beneath(self.root.as_fd(), directory, PATH_FLAGS) {
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(parent_error(error)),
+        }
+        self.count(path.len())?;
+        let noted = self.notes.hidden.entry(path.to_vec()).or_insert(hidden);
+        if hidden == Hidden::Gone {
+            *noted = hidden;
+        }
         Ok(())
     }
 
-    /// Makes a second name of a file or symlink of this layer, by way of no symlink.
-    pub(super) fn hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
-        let no_target = |why: &str| Stop::refused(Code::LinkTarget, why);
-        let target = name::plain(target).map_err(|_| no_target("its target is no plain name"))?;
-        if target.is_empty() {
-            return Err(no_target("its target is the root"));
-        }
-        let (target_parent, target_name) = name::split(&target);
-        let target_parent = beneath(self.root.as_fd(), target_parent, PATH_FLAGS)
-            .map_err(|_| no_target("the layer holds no such target"))?;
-        let (parent, name) = name::split(path);
-        let parent = self.parent(parent)?;
-        match linkat(&target_parent, target_name, parent, name, AtFlags::empty()) {
-            Ok(()) => Ok(()),
-            Err(Errno::NOENT) => Err(no_target("the layer holds no such target")),
-            Err(Errno::PERM) => Err(no_target("its target is a directory")),
-            Err(Errno::MLINK) => Err(no_target("its target has too many names")),
-            Err(error) => Err(existing(error, parent, name)),
+    /// Takes note of the first thing that the strict rules refuse.
+    pub(super) fn depart(&mut self, path: &[u8], from: Stop) {
+        if let Stop::Refused(refusal) = from {
+            self.notes.departure.get_or_insert_with(|| Refusal::of(refusal, path).to_string());
         }
     }
 
     /// Sets the modes and times of all directories but the root, which the store
-    /// sets; nothing can be added after.
-    pub(super) fn finish(self) -> Result<()> {
+    /// sets, and writes down what concerns the layers below; nothing can be added after.
+    pub(super) fn finish(mut self) -> Result<()> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         for (path, directory) in &self.directories {
             let handle = beneath(self.root.as_fd(), path, flags)?;
             fchmod(&handle, Mode::from_raw_mode(directory_mode(directory.mode)))?;
             let _ = futimens(&handle, &times(directory.mtime));
         }
+        for (path, (place, target)) in &self.links {
+            self.refuse_later_target(*place, target).map_err(|stop| stop.of(path))?;
+        }
+        let mut links: Vec<_> = self.links.into_iter().collect();
+        links.sort_by_key(|(_, (place, _))| *place);
+        self.notes.links = links.into_iter().map(|(path, (_, target))| (path, target)).collect();
+        if !self.notes.is_empty() {
+            self.notes.write(&self.root)?;
+        }
         Ok(())
+    }
+
+    /// Makes what is no directory. By lenient rules the last of several wins; what had the name is never followed or written.
+    fn make<T>(&mut self, path: &[u8], make: impl Fn(BorrowedFd<'_>, &[u8]) -> rustix::io::Result<T>) -> Result<T> {
+        let rules = self.rules;
+        let (parent, name) = name::split(path);
+        let parent = self.parent(parent)?;
+        match make(parent, name) {
+            Err(Errno::EXIST) => {}
+            made => return Ok(made?),
+        }
+        if kind_of(parent, name)? == FileType::Directory {
+            return Err(conflict());
+        }
+        if rules == Rules::Strict {
+            return Err(duplicate());
+        }
+        unlinkat(parent, name, AtFlags::empty())?;
+        let made = make(parent, name)?;
+        self.links.remove(path);
+        self.depart(path, duplicate());
+        Ok(made)
+    }
+
+    fn postpone(&mut self, path: &[u8], target: Vec<u8>) -> Result<()> {
+        if self.below == Below::Nothing {
+            return Err(no_target("the layer holds no such target"));
+        }
+        self.file(path)?;
+        self.count(path.len() + target.len())?;
+        self.postponed += 1;
+        self.links.insert(path.to_vec(), (self.postponed, target));
+        Ok(())
+    }
+
+    /// What came after a link was not its target: some tools would take it, some what a lower layer holds.
+    fn refuse_later_target(&self, place: usize, target: &[u8]) -> Result<()> {
+        let later = || Err(no_target("its target comes after it"));
+        if let Some((other, _)) = self.links.get(target) {
+            return if *other > place { later() } else { Ok(()) };
+        }
+        let (parent, name) = name::split(target);
+        match beneath(self.root.as_fd(), parent, PATH_FLAGS).map(|parent| kind_of(parent.as_fd(), name)) {
+            Ok(Ok(_)) => later(),
+            _ => Ok(()),
+        }
     }
 
     /// The handle of a directory, made with its parents if it is missing.
@@ -155,14 +261,25 @@ impl Tree {
     }
 
     fn remember(&mut self, path: &[u8], directory: Directory) -> Result<()> {
-        self.remembered += path.len();
-        if self.remembered > MAX_REMEMBERED {
-            let why = format!("the names of its directories have more than {MAX_REMEMBERED} bytes");
-            return Err(Stop::refused(Code::Bomb, why));
-        }
+        self.count(path.len())?;
         self.directories.insert(path.to_vec(), directory);
         Ok(())
     }
+
+    fn count(&mut self, bytes: usize) -> Result<()> {
+        self.remembered += bytes;
+        if self.remembered > MAX_REMEMBERED {
+            let why = format!("its directories, whiteouts and links have names of more than {MAX_REMEMBERED} bytes");
+            return Err(Stop::refused(Code::Bomb, why));
+        }
+        Ok(())
+    }
+}
+
+/// What became of a hard link.
+enum Linked {
+    Done,
+    NoTarget,
 }
 
 /// Gives a written file its mode and time. Set-uid, set-gid and sticky bits go;
@@ -205,14 +322,20 @@ fn parent_error(error: Errno) -> Stop {
     }
 }
 
-/// Why what is no directory could not be made.
-fn existing(error: Errno, parent: BorrowedFd<'_>, name: &[u8]) -> Stop {
-    if error != Errno::EXIST {
-        return error.into();
-    }
-    match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => conflict(),
-        _ => duplicate(),
+fn kind_of(parent: BorrowedFd<'_>, name: &[u8]) -> Result<FileType> {
+    Ok(FileType::from_raw_mode(statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode))
+}
+
+pub(super) fn no_target(why: &str) -> Stop {
+    Stop::refused(Code::LinkTarget, why)
+}
+
+/// Why a file or link that is there cannot have another name.
+pub(super) fn link_error(error: std::io::Error) -> Stop {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::PERM) => no_target("its target is a directory"),
+        Some(Errno::MLINK) => no_target("its target has too many names"),
+        _ => Stop::Io(error),
     }
 }
 

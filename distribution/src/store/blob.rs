@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -142,6 +143,14 @@ impl Verified<Blob> {
     /// Reads the blob from a byte on.
     pub(crate) fn reader_at(&self, offset: u64) -> BlobReader<'_> {
         BlobReader { file: &self.0.file, offset }
+    }
+
+    /// The same file opened anew, from its beginning, for another process to read.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn reopen(&self) -> io::Result<File> {
+        File::open(format!("/proc/self/fd/{}", self.0.file.as_raw_fd()))
     }
 
     /// The whole content, for configurations and manifests.

@@ -1,6 +1,8 @@
 //! Unpacked layers: a whole tree at its final name, or nothing.
 
 use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +26,7 @@ impl Store {
         }
         let (handle, dir) = disk::scratch_dir(&self.at("tmp"))?;
         let (target, trash) = (self.layer_path(diff_id), self.at("trash"));
-        Ok(Staging::Empty(StagedLayer { dir, target, trash, _handle: handle, _turn: turn }))
+        Ok(Staging::Empty(StagedLayer { dir, target, trash, handle, _turn: turn }))
     }
 
     /// Keeps the tree of a layer from being deleted for as long as the lock lives. Removing the layer from the store
@@ -59,7 +61,7 @@ pub struct StagedLayer {
     dir: PathBuf,
     target: PathBuf,
     trash: PathBuf,
-    _handle: File,
+    handle: File,
     _turn: Turn,
 }
 
@@ -69,12 +71,27 @@ impl StagedLayer {
         &self.dir
     }
 
-    /// Gives the tree its final name and returns that.
+    /// The same, open: what lies at its path meanwhile does not matter. A process that has it keeps the directory from being
+    /// swept.
+    pub fn handle(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+
+    /// Gives the tree its final name and returns that. By then all of it is on the disk: a power cut leaves the whole layer
+    /// or none.
     pub fn commit(mut self) -> Result<PathBuf> {
         // A directory must be writable to be moved, and everybody may look into the root of a layer.
-        set_mode(&self.dir, 0o755)?;
-        disk::sync_dir(&self.dir)?;
-        fs::rename(&self.dir, &self.target).map_err(Error::store("write", &self.target))?;
+        let failed = Error::store("write", &self.target);
+        let ready = || {
+            self.handle.set_permissions(fs::Permissions::from_mode(0o755))?;
+            if !lock::is_at(&self.handle, &self.dir) {
+                return Err(io::Error::other("somebody put another directory in its place"));
+            }
+            // One call for the whole tree: a call for each file takes many times as long.
+            rustix::fs::syncfs(&self.handle)?;
+            fs::rename(&self.dir, &self.target)
+        };
+        ready().map_err(failed)?;
         self.dir = PathBuf::new();
         disk::sync_dir(self.target.parent().unwrap_or(&self.target))?;
         Ok(self.target.clone())
@@ -86,7 +103,11 @@ impl Drop for StagedLayer {
         if self.dir.as_os_str().is_empty() {
             return;
         }
-        let moved = set_mode(&self.dir, 0o700).and_then(|()| disk::discard(&self.dir, &self.trash));
+        let moved = self
+            .handle
+            .set_permissions(fs::Permissions::from_mode(0o700))
+            .map_err(Error::store("change the mode of", &self.dir))
+            .and_then(|()| disk::discard(&self.dir, &self.trash));
         if let Err(error) = moved {
             tracing::warn!(%error, "an unfinished layer stays in tmp until the next writer comes");
         }
@@ -105,8 +126,4 @@ impl LayerLock {
     pub fn path(&self) -> &Path {
         &self.path
     }
-}
-
-fn set_mode(dir: &Path, mode: u32) -> Result<()> {
-    fs::set_permissions(dir, fs::Permissions::from_mode(mode)).map_err(Error::store("change the mode of", dir))
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 
 use super::Store;
-use crate::{Descriptor, Digest, Document, Error, Result, disk, lock, media_type, rootfs};
+use crate::{Descriptor, Digest, Document, Error, Result, Rules, disk, lock, media_type, rootfs};
 
 /// How deep indexes may lie in one another.
 pub(super) const MAX_NESTING: u32 = 2;
@@ -124,7 +124,7 @@ impl Store {
         match document {
             Document::Manifest(manifest) => {
                 let diff_ids = self.diff_ids(&manifest.config);
-                into.layers.insert(rootfs::tree_id(&diff_ids));
+                into.layers.extend([Rules::Strict, Rules::Lenient].map(|rules| rootfs::tree_id(&diff_ids, rules)));
                 into.layers.extend(diff_ids);
                 into.blobs.insert(manifest.config.digest);
                 into.blobs.extend(manifest.layers.into_iter().map(|layer| layer.digest));
