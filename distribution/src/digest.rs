@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed() {
+    fn u59_malformed() {
         let hex = &EMPTY[7..];
         let table = [
             (String::new(), 0, "begin with sha256:"),

@@ -16,6 +16,7 @@ mod run;
 pub mod settings;
 mod show;
 mod store;
+mod unpack;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,9 @@ use settings::Settings;
 /// Does what the command line says.
 pub fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
+    if arguments.get(1).is_some_and(|word| word == unpack::VERB) {
+        return ExitCode::from(unpack::child(&arguments[2..]));
+    }
     let early = Early::of(&arguments);
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,

@@ -20,6 +20,7 @@ use crate::record::Record;
 use crate::relay;
 use crate::settings::Settings;
 use crate::show;
+use crate::unpack;
 
 /// Runs a server and returns smcp's exit code. Whatever happens inside, the audit log gets one begin and one end entry;
 /// where it cannot be written, nothing runs.
@@ -140,7 +141,7 @@ fn story(
     let shown = Download::awaited(&resolved);
     fetch(&image, &store, &network, &|step| shown.step(step))?;
     drop(shown);
-    let bundle = bundle::prepare(&package, &store, &bundle::in_this_process)?;
+    let bundle = bundle::prepare(&package, &store, &unpack::in_a_process)?;
     pending.keep()?;
     let host = host_interpreter(&package)?;
     record.runs_by(host.as_ref());

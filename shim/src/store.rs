@@ -12,6 +12,7 @@ use crate::exit::{self, Failure};
 use crate::progress::Download;
 use crate::settings::Settings;
 use crate::show::{self, outln};
+use crate::unpack;
 
 /// Fetches and unpacks packages.
 ///
@@ -30,7 +31,7 @@ pub fn pull(references: &[String], registry: Option<&str>, settings: &Settings) 
         let shown = Download::asked_for(&resolved);
         fetch(&image, &store, &network, &|step| shown.step(step))?;
         drop(shown);
-        bundle::prepare(&package, &store, &bundle::in_this_process)?;
+        bundle::prepare(&package, &store, &unpack::in_a_process)?;
         pending.keep()?;
         outln!("{} {}", resolved.name, resolved.descriptor.digest);
     }

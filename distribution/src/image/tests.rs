@@ -47,7 +47,7 @@ fn what_others_write_is_read() {
 }
 
 #[test]
-fn what_is_ambiguous_or_foreign_is_refused() {
+fn u58_u60_u61_what_is_ambiguous_or_foreign_is_refused() {
     let layer = descriptor(LAYER_TAR);
     let urls = layer.replace("\"size\"", r#""urls":["https://elsewhere.example/x"],"size""#);
     let docker_type = format!(r#""mediaType":"{DOCKER_MANIFEST}","#);

@@ -96,7 +96,7 @@ fn what_is_taken_in_can_be_read() {
 }
 
 #[test]
-fn a_lie_leaves_the_store_as_before() {
+fn u50_a_lie_leaves_the_store_as_before() {
     struct Endless;
     impl Read for Endless {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -173,7 +173,7 @@ fn eight_threads_take_in_the_same_blob() {
 }
 
 #[test]
-fn what_a_killed_process_left_is_swept_and_what_lives_is_not() {
+fn u64_what_a_killed_process_left_is_swept_and_what_lives_is_not() {
     let (_dir, store) = store();
     let mut living = store.writer().unwrap();
     living.write_all(b"half").unwrap();
@@ -194,7 +194,7 @@ fn what_a_killed_process_left_is_swept_and_what_lives_is_not() {
 }
 
 #[test]
-fn a_dropped_ingest_leaves_nothing() {
+fn u64_a_dropped_ingest_leaves_nothing() {
     let (_dir, store) = store();
     store.put(b"first", LAYER_TAR).unwrap();
     let before = state(&store);

@@ -181,7 +181,7 @@ fn platforms() {
 }
 
 #[test]
-fn indexes_within_indexes_end() {
+fn u62_indexes_within_indexes_end() {
     let mut content = Content::new(&[b"layer"]);
     for depth in 1..=3 {
         let bytes = ImageIndex::new(vec![content.manifest.clone()]).to_bytes();
@@ -217,18 +217,20 @@ fn latest_is_a_tag_or_the_highest_release() {
 }
 
 #[test]
-fn an_image_whose_configuration_does_not_fit_is_refused() {
+fn u51_u61_an_image_whose_configuration_does_not_fit_is_refused() {
     let config = br#"{"rootfs":{"diff_ids":[]}}"#;
     let mut content = Content::new(&[b"layer"]);
     let config_descriptor = Descriptor::new(OCI_CONFIG, Digest::of(config), config.len() as u64);
     content.blobs.insert(config_descriptor.digest.to_string(), config.to_vec());
     let mut manifest = ImageManifest::new(config_descriptor, content.layers.clone());
-    for (change, why) in
-        [("", "it names 0 layers"), ("application/vnd.cncf.helm.config.v1+json", "not the configuration")]
-    {
-        if !change.is_empty() {
-            manifest.config.media_type = change.into();
-        }
+    type Change = fn(&mut Descriptor);
+    let changes: [(Change, &str); 3] = [
+        (|_| (), "it names 0 layers"),
+        (|config| config.size = MAX_CONFIG as u64 + 1, "at most 8388608"),
+        (|config| config.media_type = "application/vnd.cncf.helm.config.v1+json".into(), "not the configuration"),
+    ];
+    for (change, why) in changes {
+        change(&mut manifest.config);
         let bytes = manifest.to_bytes();
         content.manifest = Descriptor::new(OCI_MANIFEST, Digest::of(&bytes), bytes.len() as u64);
         content.blobs.insert(content.manifest.digest.to_string(), bytes);

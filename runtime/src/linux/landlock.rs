@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -153,6 +153,20 @@ fn rights(order: &Order, entry: Option<&Path>) -> Vec<Right> {
         rights.extend(needed.into_iter().map(|path| Right::new(path, AccessFs::Execute)));
     }
     rights
+}
+
+/// Confines this thread and what it starts to what unpacking does in one directory: to make files, directories and links, to
+/// write files, to replace and to list. No port, no signal to others, no socket of a name. Before ABI 2 no file could be
+/// linked into another directory.
+///
+/// # Errors
+/// Why there is no Landlock of that kind.
+pub fn confine_to_making(directory: BorrowedFd<'_>) -> Result<ABI, String> {
+    let (abi, rules) = newest(ABI::V2, |abi| create(abi, true))?;
+    let makes = AccessFs::MakeReg | AccessFs::MakeDir | AccessFs::MakeSym | AccessFs::Refer | AccessFs::WriteFile;
+    let access = (makes | AccessFs::Truncate | AccessFs::RemoveFile | AccessFs::ReadDir) & AccessFs::from_all(abi);
+    let rules = rules.add_rule(PathBeneath::new(directory, access)).map_err(|why| chain(&why))?;
+    rules.restrict_self().map(|_| abi).map_err(|why| chain(&why))
 }
 
 /// To read files and to list directories.

@@ -35,6 +35,7 @@ mod sockets;
 mod sources;
 #[allow(unsafe_code)]
 mod sys;
+mod unpacking;
 mod wire;
 
 pub use advice::{Advice, advice};
@@ -43,4 +44,5 @@ pub use cage::{Cage, How, Masked, Outcome, Prepared, Remains};
 pub use programs::useless_programs;
 pub use signals::Signals;
 pub use sockets::{SocketKind, Sockets, answer};
+pub use unpacking::Unpacking;
 pub use wire::{NotExecuted, NotExecutedKind, Refusal};

@@ -152,6 +152,22 @@ pub fn answering_yes_to(call: libc::c_long) -> [Instruction; 6] {
     [load(ARCHITECTURE), architecture, load(NUMBER), jump_if_equal(call as u32, 0, 1), yes, pass]
 }
 
+/// A filter by which nothing exists but these calls, and nothing that is mapped can be executed.
+pub fn of_nothing_but(calls: &[libc::c_long]) -> Vec<Instruction> {
+    const PROT_EXEC: u32 = 4;
+    let mut code = vec![load(ARCHITECTURE), jump_if_equal(Architecture::THIS.audit(), 1, 0), answer(Answer::Kill)];
+    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
+        code.extend([load(NUMBER), jump_if_equal(call as u32, 0, 5), load(ARGUMENTS + 16), and(PROT_EXEC)]);
+        code.extend([jump_if_equal(0, 1, 0), answer(Answer::Refuse), answer(Answer::Allow)]);
+    }
+    code.push(load(NUMBER));
+    for call in calls {
+        code.extend([jump_if_equal(*call as u32, 0, 1), answer(Answer::Allow)]);
+    }
+    code.push(answer(Answer::Unknown));
+    code
+}
+
 /// The whole filter for one architecture.
 fn program(architecture: Architecture, programs: &Programs, around: Around) -> Vec<Instruction> {
     let mut code =

@@ -542,6 +542,17 @@ pub fn may_execute(file: &CStr) -> Result<(), Errno> {
     })
 }
 
+/// Maps a page of zeros that could be executed.
+///
+/// # Errors
+/// A filter's.
+#[cfg(test)]
+pub fn map_executable() -> Result<(), Errno> {
+    let (protection, kind) = (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: the kernel chooses where, so that nothing that is mapped is replaced; nobody uses the page.
+    answered(unsafe { libc::syscall(libc::SYS_mmap, ptr::null::<u8>(), 4096, protection, kind, -1, 0) })
+}
+
 fn answered(result: libc::c_long) -> Result<(), Errno> {
     match result {
         -1 => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
