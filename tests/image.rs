@@ -173,6 +173,55 @@ impl Built {
     }
 }
 
+/// How other tools pack images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Docker's schema 2, layers by gzip.
+    Docker,
+    /// OCI, layers by gzip.
+    Gzip,
+    /// OCI, layers by zstd.
+    Zstd,
+}
+
+/// An image of several layers that was not made for smcp. A layer is its files: path, mode, content; `.wh.NAME` hides NAME.
+pub fn write_plain(form: Form, layers: &[Vec<(String, u32, Vec<u8>)>], directory: &Path) -> String {
+    let (manifest_type, config_type, layer_type) = match form {
+        Form::Docker => (
+            "application/vnd.docker.distribution.manifest.v2+json",
+            "application/vnd.docker.container.image.v1+json",
+            "application/vnd.docker.image.rootfs.diff.tar.gzip",
+        ),
+        Form::Gzip => (IMAGE_MANIFEST, IMAGE_CONFIG, "application/vnd.oci.image.layer.v1.tar+gzip"),
+        Form::Zstd => (IMAGE_MANIFEST, IMAGE_CONFIG, "application/vnd.oci.image.layer.v1.tar+zstd"),
+    };
+    let tars: Vec<_> = layers.iter().map(|files| layer(&[], files)).collect();
+    let pack = |tar: &Vec<u8>| match form {
+        Form::Zstd => zstd::encode_all(&**tar, 3).expect("memory can be written"),
+        Form::Docker | Form::Gzip => {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            std::io::Write::write_all(&mut encoder, tar).expect("memory can be written");
+            encoder.finish().expect("memory can be written")
+        }
+    };
+    let packed: Vec<_> = tars.iter().map(|tar| Blob::new(layer_type, pack(tar))).collect();
+    let mut config = Image::probe().config;
+    config["rootfs"] = json!({
+        "type": "layers",
+        "diff_ids": tars.iter().map(|tar| format!("sha256:{}", sha256(tar))).collect::<Vec<_>>(),
+    });
+    let config = Blob::new(config_type, config.to_string());
+    let manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": manifest_type,
+        "config": config.descriptor(),
+        "layers": packed.iter().map(Blob::descriptor).collect::<Vec<_>>(),
+    });
+    let manifest = Blob::new(manifest_type, manifest.to_string());
+    let blobs: Vec<_> = packed.iter().chain([&config, &manifest]).collect();
+    Layout::new(directory).blobs(&blobs).index(&[manifest.descriptor()])
+}
+
 /// Bytes with their digest.
 #[derive(Clone)]
 pub struct Blob {

@@ -20,6 +20,7 @@ mod liar;
 mod needs;
 mod patience;
 mod place;
+mod plain_images;
 mod probe;
 mod processes;
 mod real_servers;

@@ -26,7 +26,7 @@ use error::{Result, escape};
 use name::Meaning;
 use notes::Hidden;
 use source::{Caps, Source};
-use tarball::{Entry, Kind, MAX_HEADERS, Tarball};
+use tarball::{End, Entry, Kind, MAX_HEADERS, Tarball};
 use tree::{Tree, seal};
 
 /// What an archive is and how it is to be unpacked.
@@ -126,11 +126,15 @@ struct Extraction {
 impl Extraction {
     fn run(&self, compressed: impl Read, order: &Order, into: OwnedFd) -> Extracted {
         let source = Source::new(compressed, &order.media_type, self.caps)?;
-        let mut tarball = Tarball::new(source, self.headers);
+        let end = if order.rules == Rules::Lenient { End::Anywhere } else { End::AtItsMark };
+        let mut tarball = Tarball::new(source, self.headers, end);
         let mut tree = Tree::new(into, order.rules, order.below);
         let mut unpacked = Unpacked::default();
         while let Some(entry) = tarball.next()? {
             add(&mut tree, &entry, &mut tarball, &mut unpacked, order.rules).map_err(|stop| stop.of(&entry.name))?;
+        }
+        if tarball.end() == End::WithoutMark {
+            tree.depart(Stop::refused(Code::Eof, "the archive ends without its end mark"));
         }
         tree.finish()?;
         Ok((tarball.finish()?, unpacked))
@@ -173,7 +177,7 @@ fn add<R: Read>(
         }
         Kind::Special { code, what } if rules == Rules::Lenient => {
             unpacked.warn(entry, &format!("is left out: {what}"));
-            tree.depart(&path, Stop::refused(*code, *what));
+            tree.depart(Stop::refused(*code, *what).of(&path));
             Ok(())
         }
         Kind::Special { code, what } => Err(Stop::refused(*code, *what)),

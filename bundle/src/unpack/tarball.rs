@@ -17,6 +17,19 @@ pub(super) struct Tarball<R: Read> {
     source: Source<R>,
     headers: u64,
     most_headers: u64,
+    end: End,
+}
+
+/// Where an archive may end, and whether it did so by its mark. There are tools that write none, nor what would fill up the
+/// last file's block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// At its mark alone.
+    AtItsMark,
+    /// Also after any entry.
+    Anywhere,
+    /// It ended after an entry.
+    WithoutMark,
 }
 
 /// One entry, with all that was said about it.
@@ -68,8 +81,13 @@ pub(super) const MAX_HEADERS: u64 = 500_000;
 const MAX_EXTENSION: u64 = 1 << 20;
 
 impl<R: Read> Tarball<R> {
-    pub(super) fn new(source: Source<R>, most_headers: u64) -> Tarball<R> {
-        Tarball { source, headers: 0, most_headers }
+    pub(super) fn new(source: Source<R>, most_headers: u64, end: End) -> Tarball<R> {
+        Tarball { source, headers: 0, most_headers, end }
+    }
+
+    /// How it has ended.
+    pub(super) fn end(&self) -> End {
+        self.end
     }
 
     /// The next entry, or `None` at the end. The data of a file must have been read.
@@ -90,7 +108,10 @@ impl<R: Read> Tarball<R> {
     /// Hands the data of the file that was last given to `sink`.
     pub(super) fn data(&mut self, size: u64, sink: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         self.source.copy(size, sink)?;
-        self.source.copy(size.next_multiple_of(BLOCK) - size, |_| Ok(()))
+        match self.source.copy(size.next_multiple_of(BLOCK) - size, |_| Ok(())) {
+            Err(Stop::Refused(refusal)) if refusal.code == Code::Eof && self.end == End::Anywhere => Ok(()),
+            filled => filled,
+        }
     }
 
     /// Reads what is left behind the end and gives the digest of the whole.
@@ -101,7 +122,15 @@ impl<R: Read> Tarball<R> {
     /// The next header, or `None` at the two blocks of zeros that end the archive.
     fn header(&mut self) -> Result<Option<Header>> {
         let eof = || Stop::refused(Code::Eof, "the archive ends without its end mark");
-        let block = self.source.block()?.ok_or_else(eof)?;
+        let Some(block) = self.source.block()? else {
+            return match self.end {
+                End::AtItsMark => Err(eof()),
+                End::Anywhere | End::WithoutMark => {
+                    self.end = End::WithoutMark;
+                    Ok(None)
+                }
+            };
+        };
         if block == [0; 512] {
             return match self.source.block()?.ok_or_else(eof)? == [0; 512] {
                 true => Ok(None),

@@ -13,7 +13,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::Below;
-use super::error::{Code, Refusal, Result, Stop};
+use super::error::{Code, Result, Stop};
 use super::name;
 use super::notes::{Hidden, Notes};
 
@@ -78,12 +78,12 @@ impl Tree {
         if lenient && made == Err(Errno::EXIST) && kind_of(parent, name)? == FileType::Symlink {
             unlinkat(parent, name, AtFlags::empty())?;
             mkdirat(parent, name, Mode::RWXU)?;
-            self.depart(path, conflict());
+            self.depart(conflict().of(path));
             return self.remember(path, Directory { mode, mtime, source: Declared::ByEntry });
         }
         match (made, self.directories.get(path).map(|known| &known.source)) {
             (Ok(()), _) | (Err(Errno::EXIST), Some(Declared::Implicitly)) => {}
-            (Err(Errno::EXIST), Some(Declared::ByEntry)) if lenient => self.depart(path, duplicate()),
+            (Err(Errno::EXIST), Some(Declared::ByEntry)) if lenient => self.depart(duplicate().of(path)),
             (Err(Errno::EXIST), Some(Declared::ByEntry)) => return Err(duplicate()),
             (Err(Errno::EXIST), None) => return Err(conflict()),
             (Err(error), _) => return Err(error.into()),
@@ -156,9 +156,9 @@ impl Tree {
     }
 
     /// Takes note of the first thing that the strict rules refuse.
-    pub(super) fn depart(&mut self, path: &[u8], from: Stop) {
+    pub(super) fn depart(&mut self, from: Stop) {
         if let Stop::Refused(refusal) = from {
-            self.notes.departure.get_or_insert_with(|| Refusal::of(refusal, path).to_string());
+            self.notes.departure.get_or_insert_with(|| refusal.to_string());
         }
     }
 
@@ -201,7 +201,7 @@ impl Tree {
         unlinkat(parent, name, AtFlags::empty())?;
         let made = make(parent, name)?;
         self.links.remove(path);
-        self.depart(path, duplicate());
+        self.depart(duplicate().of(path));
         Ok(made)
     }
 
