@@ -32,6 +32,19 @@ fn exists(name: &str) -> bool {
     if let Some((area, attempt)) = name.strip_prefix("escape::").and_then(|rest| rest.split_once('/')) {
         return escape::has(area, attempt);
     }
+    if let Some((of_crate, path)) =
+        name.split_once(' ').filter(|(of_crate, _)| matches!(*of_crate, "bundle" | "distribution"))
+    {
+        // The file of a module of tests is named by it, or by the module that it tests.
+        let modules: Vec<_> = path.split("::").collect();
+        let Some((function, modules)) = modules.split_last() else { return false };
+        let named = [modules.join("/"), modules[..modules.len().saturating_sub(1)].join("/")];
+        let holds = |file: &String| {
+            let file = tests.join(format!("../{of_crate}/src/{file}.rs"));
+            fs::read_to_string(file).is_ok_and(|source| source.contains(&format!("fn {function}(")))
+        };
+        return named.iter().any(holds);
+    }
     let (file, function) = match name.strip_prefix("runtime ").and_then(|rest| rest.split_once("::tests::")) {
         Some((module, function)) => (tests.join(format!("../runtime/src/linux/{module}.rs")), function),
         None => match name.rsplit_once("::") {

@@ -4,13 +4,14 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::image::{Form, write_plain};
+use crate::image::{Form, Image, write_plain};
 use crate::world::{World, as_each_user};
 use crate::{needs, probe, registry};
 
 as_each_user! {
     images_of_every_form_run,
     an_image_that_other_tools_packed_runs,
+    what_a_configuration_asks_for_is_not_given,
 }
 
 fn probe_file() -> (String, u32, Vec<u8>) {
@@ -86,4 +87,34 @@ fn an_image_that_other_tools_packed_runs(world: &World) {
         world.smcp(["pull", &name]).run().ok();
         runs(&name);
     }
+}
+
+/// Users, volumes, ports and labels of other tools give nothing and lead nowhere: the plan is the same without them.
+fn what_a_configuration_asks_for_is_not_given(world: &World) {
+    let secret = world.text("private");
+    let plan = |name: &str, image: Image| {
+        let reference = image.plain().build().write(&world.directory(name));
+        let shown = world.smcp(["run", "--dry-run", "--json", &reference]).run().ok().json();
+        let mut plan = shown["plan"].clone();
+        plan["tree"] = json!(null);
+        // As root each run has a uid of its own.
+        let uid = plan["identity"]["uid"].to_string();
+        plan.to_string().replace(&uid, "UID")
+    };
+    let asks = |config: &mut serde_json::Value| {
+        config["config"]["User"] = json!("0:0");
+        config["config"]["Volumes"] = json!({"/data": {}, (secret.clone()): {}, "/../../../../etc": {}});
+        config["config"]["ExposedPorts"] = json!({"80/tcp": {}});
+        config["config"]["Labels"] = json!({
+            "io.containerd.image": "/../../../../etc/passwd",
+            "org.opencontainers.runtime.mount": secret.clone(),
+            "run": "docker run --privileged IMAGE",
+        });
+    };
+    let asking = plan("asking", Image::probe().config(asks));
+    assert_eq!(asking, plan("modest", Image::probe()));
+    assert!(!asking.contains(&secret));
+    let reference = Image::probe().config(asks).plain().build().write(&world.directory("again"));
+    let refused = world.smcp(["run", &reference, "read", &world.text("private/secret")]).run();
+    refused.check(refused.code() == probe::REFUSED, "the host's directory is not there");
 }

@@ -155,10 +155,11 @@ impl Fate {
 }
 
 /// A pseudo-random sequence, splitmix64.
-struct Dice(u64);
+pub struct Dice(pub u64);
 
 impl Dice {
-    fn below(&mut self, bound: usize) -> usize {
+    /// A number from 0 to one less than `bound`.
+    pub fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -167,11 +168,11 @@ impl Dice {
 }
 
 /// Where the choices come from. A test that fails tells it.
-struct Seed(u64);
+pub struct Seed(pub u64);
 
 impl Seed {
     /// The one that is asked for, else one of the clock's.
-    fn chosen() -> Seed {
+    pub fn chosen() -> Seed {
         let asked = std::env::var("SMCP_SEED").ok().map(|text| text.parse().expect("SMCP_SEED is a number"));
         let clock =
             || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is after 1970").as_nanos() as u64;

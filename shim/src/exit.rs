@@ -158,7 +158,7 @@ impl From<UnpackError> for Failure {
         match error {
             UnpackError::Store(error) => error.into(),
             UnpackError::DiffId { .. } => failure(VERIFICATION, &error, None),
-            UnpackError::Io { .. } | UnpackError::NoBlob(_) => failure(RESOLVE, &error, None),
+            UnpackError::Io { .. } | UnpackError::NoBlob(_) => failure(RESOLVE, &error, error.hint()),
             _ => failure(UNPACK, &error, None),
         }
     }

@@ -1,5 +1,6 @@
 //! What people who run servers have met, as tests: each is named by the number of its row, L for the life of a run, E for
-//! its environment, K for what the kernel offers, A for how a package gets here. [`ROWS`] says what each row means at each tier.
+//! its environment, K for what the kernel offers, A for how a package gets here,
+//! U for hostile archives. [`ROWS`] says what each row means at each tier.
 
 mod acquire;
 mod cgroups;
@@ -7,6 +8,7 @@ mod environment;
 mod kernel;
 mod lifecycle;
 mod limits;
+mod unpack;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -225,6 +227,7 @@ fn document_of(rows: &[Row], later: &[(&str, &str)]) -> String {
     for (number, what) in later {
         let _ = writeln!(text, "- {number}: {what}.");
     }
+    text.push_str(&unpack::section());
     text
 }
 

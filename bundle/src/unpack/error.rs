@@ -62,12 +62,9 @@ impl UnpackError {
     /// The next step, where there is one.
     pub fn hint(&self) -> Option<String> {
         match self {
-            UnpackError::Refused { .. } | UnpackError::TakenLeniently { .. } => {
-                Some("its publisher has to pack it anew".into())
-            }
             UnpackError::NoBlob(_) => Some("smcp pull fetches what is missing".into()),
             UnpackError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-                Some("smcp cache gc frees space".into())
+                Some("free some space, for example by smcp cache rm, and run the command again".into())
             }
             UnpackError::Store(error) => error.hint(),
             _ => None,

@@ -1,10 +1,12 @@
 //! All layers of a package, ready to be mounted.
 
 use std::collections::BTreeSet;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
-use distribution::{Descriptor, Digest, LayerLock, Rules, StagedLayer, Staging, Store, tree_id};
+use distribution::{Descriptor, Digest, LayerLock, Rules, Staging, Store, tree_id};
+use rustix::fs::{AtFlags, Mode, OFlags, openat, statat, unlinkat};
 
 use super::error::{Stop, UnpackError};
 use super::merge::{self, add_layer};
@@ -81,7 +83,7 @@ fn unpack_one(
     let Staging::Empty(staged) = store.stage_layer(diff_id)? else { return Ok(()) };
     let missing = || UnpackError::NoBlob(descriptor.digest.clone());
     let blob = store.blob(descriptor)?.ok_or_else(missing)?;
-    if takes_names_for_one(&staged) {
+    if order.rules == Rules::Lenient && takes_names_for_one(staged.handle()) {
         // A later name must not replace one that differs from it.
         order.rules = Rules::Strict;
     }
@@ -98,10 +100,12 @@ fn unpack_one(
 }
 
 /// Whether the file system takes `A` and `a` for one name in that directory.
-fn takes_names_for_one(staged: &StagedLayer) -> bool {
-    // FS_CASEFOLD_FL of linux/fs.h; directories inherit it.
-    const CASEFOLD: u32 = 0x4000_0000;
-    rustix::fs::ioctl_getflags(staged.handle()).is_ok_and(|flags| flags.bits() & CASEFOLD != 0)
+pub(super) fn takes_names_for_one(directory: impl AsFd) -> bool {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let (name, other) = (c".wh..smcp-case", c".WH..SMCP-CASE");
+    let made = openat(&directory, name, flags, Mode::RUSR).is_ok();
+    let one = statat(&directory, other, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+    made && unlinkat(&directory, name, AtFlags::empty()).is_ok() && one
 }
 
 /// Does all the work with a thread for each CPU and gives the first error.

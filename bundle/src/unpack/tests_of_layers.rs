@@ -242,6 +242,28 @@ fn u5_u14_u19_leniency_is_for_plain_images_alone() {
     assert_eq!(inodes[0], inodes[1]);
 }
 
+/// No file system of the test machines takes `A` for `a`. What such a one shows is shown here by a second file: lenient rules,
+/// by which the last of a name wins, are not used then.
+#[test]
+fn u22_where_names_that_differ_by_case_are_one_no_last_one_wins() {
+    let dir = tempfile::tempdir().unwrap();
+    let handle = fs::File::open(dir.path()).unwrap();
+    assert!(!super::prepare::takes_names_for_one(&handle));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    fs::write(dir.path().join(".WH..SMCP-CASE"), "").unwrap();
+    assert!(super::prepare::takes_names_for_one(&handle));
+}
+
+#[test]
+fn u54_a_package_that_unpacks_to_too_much() {
+    let (_dir, store, package) = package(&[layer("a"), layer("b")]);
+    let claims = |blob: &Verified<Blob>, _: &Order, _: &StagedLayer| {
+        Ok(Ok((blob.descriptor().digest.clone(), Unpacked { bytes: 5 << 30, ..Unpacked::default() })))
+    };
+    assert!(matches!(prepare(&package, &store, &claims), Err(UnpackError::PackageTooLarge { .. })));
+    assert!(fs::read_dir(store.root().join("layers")).unwrap().count() <= 1, "the one that was within it");
+}
+
 /// Whoever has the same user's rights may move and replace what is being unpacked; nothing outside is touched.
 #[test]
 fn u63_a_staging_directory_that_is_swapped_meanwhile() {

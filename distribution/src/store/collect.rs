@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use super::Store;
 use super::remove::{MAX_NESTING, Reach, Removed};
+use crate::rootfs::Rules;
 use crate::{Descriptor, Digest, Document, Error, Result, disk, lock, rootfs};
 
 /// What the store may hold.
@@ -145,7 +146,8 @@ impl Store {
                 if !self.contains(&manifest.config) {
                     into.insert(manifest.config.digest.clone());
                 }
-                let whole = self.layer(&rootfs::tree_id(&diff_ids)).is_some() && !diff_ids.is_empty();
+                let tree = |rules| self.layer(&rootfs::tree_id(&diff_ids, rules)).is_some();
+                let whole = !diff_ids.is_empty() && [Rules::Strict, Rules::Lenient].into_iter().any(tree);
                 let unpacked = |number: usize| whole || diff_ids.get(number).is_some_and(|id| self.layer(id).is_some());
                 let lost = |(number, layer): &(usize, &Descriptor)| !self.contains(layer) && !unpacked(*number);
                 into.extend(manifest.layers.iter().enumerate().filter(lost).map(|(_, layer)| layer.digest.clone()));
