@@ -205,4 +205,6 @@ mod tests;
 #[cfg(test)]
 mod tests_of_layers;
 #[cfg(test)]
+mod tests_of_models;
+#[cfg(test)]
 mod tests_of_streams;

@@ -119,25 +119,22 @@ impl Tree {
         }
         let (target_parent, target_name) = name::split(&target);
         let held = match beneath(self.root.as_fd(), target_parent, PATH_FLAGS) {
-            Ok(parent) => Some(parent).filter(|_| !self.links.contains_key(&target)),
+            Ok(_) if self.links.contains_key(&target) => None,
+            Ok(held) => match statat(&held, target_name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::Directory => Some(held),
+                Ok(_) => return Err(no_target("its target is a directory")),
+                Err(Errno::NOENT) => None,
+                Err(error) => return Err(error.into()),
+            },
             Err(Errno::NOENT) => None,
             Err(_) => return Err(no_target("its target lies below what is no directory")),
         };
-        let linked = match held {
-            Some(held) => {
-                self.make(path, |parent, name| match linkat(&held, target_name, parent, name, AtFlags::empty()) {
-                    Err(Errno::NOENT) => Ok(Linked::NoTarget),
-                    linked => linked.map(|()| Linked::Done),
-                })
-            }
-            None => Ok(Linked::NoTarget),
-        };
-        match linked {
-            Ok(Linked::Done) => Ok(()),
-            Ok(Linked::NoTarget) => self.postpone(path, target),
-            Err(Stop::Io(error)) => Err(link_error(error)),
-            Err(refused) => Err(refused),
-        }
+        let Some(held) = held else { return self.postpone(path, target) };
+        let linked = self.make(path, |parent, name| linkat(&held, target_name, parent, name, AtFlags::empty()));
+        linked.map_err(|stop| match stop {
+            Stop::Io(error) => link_error(error),
+            refused => refused,
+        })
     }
 
     /// Takes note that a name of the layers below is hidden. Nothing of this layer is: its entries come after.
@@ -276,12 +273,6 @@ impl Tree {
     }
 }
 
-/// What became of a hard link.
-enum Linked {
-    Done,
-    NoTarget,
-}
-
 /// Gives a written file its mode and time. Set-uid, set-gid and sticky bits go;
 /// what its owner may read or execute, everybody may: root's servers run as
 /// another user, and the directory above all layers is closed to others.
@@ -333,7 +324,6 @@ pub(super) fn no_target(why: &str) -> Stop {
 /// Why a file or link that is there cannot have another name.
 pub(super) fn link_error(error: std::io::Error) -> Stop {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::PERM) => no_target("its target is a directory"),
         Some(Errno::MLINK) => no_target("its target has too many names"),
         _ => Stop::Io(error),
     }
