@@ -13,6 +13,7 @@ mod escape;
 #[allow(dead_code, reason = "each of the two test programs uses a part of it")]
 #[path = "../distribution/tests/registry/fake.rs"]
 mod fake;
+mod fuzzed;
 mod host;
 mod image;
 mod known_attacks;

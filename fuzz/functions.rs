@@ -1,0 +1,69 @@
+//! What is fuzzed: each function takes any bytes, and panics where something is wrong with what came of them.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use bundle::{Below, ImageConfig, Manifest, Order, extract};
+use distribution::{Document, Reference, Rules, media_type};
+
+/// A text that is a reference is the same reference in its canonical form.
+pub fn reference(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(reference) = text.parse::<Reference>() {
+        let canonical = reference.to_string();
+        assert_eq!(canonical.parse::<Reference>().as_ref(), Ok(&reference), "{text:?} became {canonical:?}");
+    }
+}
+
+/// Manifests of packages, of images, indexes, configurations: what is taken can be written and is taken again.
+pub fn manifest(bytes: &[u8]) {
+    if let Ok(manifest) = Manifest::parse(bytes) {
+        let label = manifest.to_label();
+        let again = Manifest::parse(label.as_bytes()).unwrap_or_else(|why| panic!("{label}: {why}"));
+        assert_eq!(again.to_label(), label);
+    }
+    for kind in [media_type::OCI_MANIFEST, media_type::OCI_INDEX, media_type::DOCKER_MANIFEST, media_type::DOCKER_INDEX]
+    {
+        if let Ok(Document::Manifest(manifest)) = Document::parse(bytes, kind) {
+            assert!(Document::parse(&manifest.to_bytes(), kind).is_ok());
+        }
+    }
+    if let Ok(config) = ImageConfig::parse(bytes) {
+        assert!(ImageConfig::parse(&config.to_bytes()).is_ok());
+    }
+}
+
+/// An archive, after a byte that says of which form and by which rules: whatever came of it lies in its directory, and is nothing
+/// but directories, files and links.
+pub fn archive(bytes: &[u8]) {
+    let Some((how, archive)) = bytes.split_first() else { return };
+    let media_type =
+        [media_type::LAYER_TAR, media_type::LAYER_TAR_GZIP, media_type::LAYER_TAR_ZSTD][usize::from(how % 3)];
+    let rules = if how & 0x40 == 0 { Rules::Strict } else { Rules::Lenient };
+    let below = if how & 0x80 == 0 { Below::Nothing } else { Below::Layers };
+    let place = tempfile::tempdir().expect("a temporary directory can be made");
+    let into = place.path().join("into");
+    fs::create_dir(&into).expect("it is ours");
+    fs::write(place.path().join("beside"), "beside").expect("it is ours");
+    let handle = fs::File::open(&into).expect("it was just made");
+    let order = Order { media_type: media_type.into(), rules, below };
+    let _ = extract(archive, &order, handle.into());
+    is_plain(&into);
+    assert_eq!(fs::read_dir(place.path()).expect("it is ours").count(), 2);
+    let beside = fs::metadata(place.path().join("beside")).expect("it is there");
+    assert_eq!((beside.len(), beside.nlink()), (6, 1));
+}
+
+fn is_plain(directory: &Path) {
+    for entry in fs::read_dir(directory).expect("its owner can list it") {
+        let path = entry.expect("nothing removes it").path();
+        let about = fs::symlink_metadata(&path).expect("it is there");
+        let kind = about.file_type();
+        assert!(kind.is_dir() || kind.is_file() || kind.is_symlink(), "{path:?}");
+        assert!(kind.is_symlink() || about.permissions().mode() & 0o6000 == 0, "{path:?}");
+        if kind.is_dir() {
+            is_plain(&path);
+        }
+    }
+}

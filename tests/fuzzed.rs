@@ -1,0 +1,183 @@
+//! The fuzz targets on seeds and on changes of them: a smoke run of what `fuzz/run` does for as long as one likes. The changes are
+//! the same in each run; with `SMCP_SEED=N` others.
+
+#[path = "../fuzz/functions.rs"]
+mod functions;
+
+use std::fs;
+use std::path::Path;
+
+use crate::violent_ends::Dice;
+
+/// Seeds, and pieces that the target looks for.
+fn replay(target: fn(&[u8]), seeds: &[Vec<u8>], pieces: &[&[u8]], changes: usize) {
+    let seed = std::env::var("SMCP_SEED").ok().map_or(1, |text| text.parse().expect("SMCP_SEED is a number"));
+    let mut dice = Dice(seed);
+    for bytes in seeds {
+        target(bytes);
+        for _ in 0..changes {
+            let mut changed = bytes.clone();
+            for _ in 0..=dice.below(4) {
+                change(&mut changed, &mut dice, seeds, pieces);
+            }
+            target(&changed);
+        }
+    }
+}
+
+fn change(bytes: &mut Vec<u8>, dice: &mut Dice, seeds: &[Vec<u8>], pieces: &[&[u8]]) {
+    let at = dice.below(bytes.len() + 1);
+    match dice.below(6) {
+        0 if at < bytes.len() => bytes[at] ^= 1 << dice.below(8),
+        1 if at < bytes.len() => bytes[at] = dice.below(256) as u8,
+        2 => bytes.truncate(at),
+        3 => drop(bytes.splice(at..at, pieces[dice.below(pieces.len())].iter().copied())),
+        4 => {
+            let end = (at + 1 + dice.below(64)).min(bytes.len());
+            drop(bytes.drain(at..end));
+        }
+        _ => {
+            let other = &seeds[dice.below(seeds.len())];
+            bytes.truncate(at);
+            bytes.extend_from_slice(&other[dice.below(other.len())..]);
+        }
+    }
+}
+
+#[test]
+fn references() {
+    let seeds = [
+        "acme/hello",
+        "ghcr.io:443/acme/hello/deep:v1.2",
+        "acme/hello@1.2.3-rc.1",
+        "localhost:5000/a/b@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "npm:@modelcontextprotocol/server-filesystem@2025.1.1",
+        "pypi:mcp-server-time==1.0",
+        "mcp:io.github.acme/hello@1.0.0",
+        "oci-layout:/home/me/mcp:files",
+        "./dir/with spaces",
+        "./file.mcpb",
+    ];
+    let pieces: [&[u8]; 14] = [
+        b":",
+        b"@",
+        b"/",
+        b"..",
+        b"//",
+        b"sha256:",
+        b"[::1]",
+        b"%2e",
+        b"\0",
+        b"\n",
+        b" ",
+        "é".as_bytes(),
+        b"npm:",
+        b"==",
+    ];
+    replay(functions::reference, &seeds.map(|text| text.as_bytes().to_vec()), &pieces, 2000);
+}
+
+#[test]
+fn manifests() {
+    let digest = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    let descriptor = |kind: &str| format!(r#"{{"mediaType":"{kind}","digest":"{digest}","size":3}}"#);
+    let seeds = [
+        r#"{"schemaVersion":1,"name":"acme/hello","version":"1.2.3","entrypoint":{"args":["node","/app/i.js"],"workdir":"/app"},
+            "args":[{"name":"root","type":"path","mount":"ws","required":true}],"env":[{"name":"LOG","default":"info"}],
+            "permissions":{"network":{"outbound":[{"host":"api.acme.example","ports":[443]}]},
+            "filesystem":[{"id":"ws","access":"rw","target":"/work","from":"user"}],"subprocess":{"allow":["/usr/bin/git"]}},
+            "limits":{"memory":"256M","cpuMillis":1000,"pids":256,"nofile":1024}}"#
+            .to_owned(),
+        format!(
+            r#"{{"schemaVersion":2,"config":{},"layers":[{}],"annotations":{{"a":"b"}}}}"#,
+            descriptor("application/vnd.oci.image.config.v1+json"),
+            descriptor("application/vnd.oci.image.layer.v1.tar+zstd")
+        ),
+        format!(r#"{{"schemaVersion":2,"manifests":[{}]}}"#, descriptor("application/vnd.oci.image.manifest.v1+json")),
+        format!(
+            r#"{{"architecture":"amd64","os":"linux","config":{{"Env":["A=b"],"Entrypoint":["/x"],"Labels":{{"l":"v"}}}},
+                "rootfs":{{"type":"layers","diff_ids":["{digest}"]}},"history":[{{"created":"2026-01-01T00:00:00Z"}}]}}"#
+        ),
+    ];
+    let pieces: [&[u8]; 14] = [
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b"\"",
+        b",",
+        b":",
+        b"null",
+        b"-1",
+        b"1e400",
+        b"\\u0000",
+        b"\"urls\":[\"http://x\"],",
+        b"\"*\"",
+        b"\"permissions\":{},",
+    ];
+    replay(functions::manifest, &seeds.map(String::into_bytes), &pieces, 3000);
+}
+
+#[test]
+fn archives() {
+    let mut tar = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_mode(0o4755);
+    let mut add = |name: &str, kind: tar::EntryType, link: &str, bytes: &[u8]| {
+        header.set_entry_type(kind);
+        header.set_size(bytes.len() as u64);
+        match link {
+            "" => tar.append_data(&mut header, name, bytes).expect("memory can be written"),
+            link => tar.append_link(&mut header, name, link).expect("memory can be written"),
+        }
+    };
+    add("d/", tar::EntryType::Directory, "", b"");
+    add("d/f", tar::EntryType::Regular, "", b"content");
+    add("l", tar::EntryType::Symlink, "../beside", b"");
+    add("h", tar::EntryType::Link, "d/f", b"");
+    add(".wh.gone", tar::EntryType::Regular, "", b"");
+    add(&format!("long/{}", "n".repeat(150)), tar::EntryType::Regular, "", b"long");
+    let plain = tar.into_inner().expect("memory can be written");
+    let gzip = {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut encoder, &plain).expect("memory can be written");
+        encoder.finish().expect("memory can be written")
+    };
+    let zstd = zstd::encode_all(&*plain, 3).expect("memory can be written");
+    let with = |how: u8, bytes: &[u8]| [&[how], bytes].concat();
+    let seeds =
+        [with(0, &plain), with(0x40, &plain), with(0x80, &plain), with(0xc0, &plain), with(1, &gzip), with(2, &zstd)];
+    let block = [0; 512];
+    let pieces: [&[u8]; 8] =
+        [b"../", b"/", b"\0", b"ustar\0", b"SCHILY.xattr.trusted.x=", b"\xff\xff\xff\xff", &block, b"00000000777"];
+    replay(archive_with_right_sums, &seeds, &pieces, 150);
+}
+
+/// Most changes of a header make its sum wrong, and nothing behind the sum would be tried: so the sums of all whole blocks that look
+/// like headers are set right, every other time.
+fn archive_with_right_sums(bytes: &[u8]) {
+    functions::archive(bytes);
+    if bytes.first().is_none_or(|how| how % 3 != 0) {
+        return;
+    }
+    let mut right = bytes.to_vec();
+    for block in right[1..].chunks_exact_mut(512).filter(|block| &block[257..262] == b"ustar") {
+        block[148..156].fill(b' ');
+        let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+        block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    }
+    functions::archive(&right);
+}
+
+/// Each function is a target of its own.
+#[test]
+fn every_function_is_a_target() {
+    let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz");
+    let functions = fs::read_to_string(fuzz.join("functions.rs")).expect("it was compiled in");
+    let named: Vec<_> = functions.lines().filter_map(|line| line.strip_prefix("pub fn ")?.split('(').next()).collect();
+    assert_eq!(named, ["reference", "manifest", "archive"]);
+    for name in named {
+        let target = fs::read_to_string(fuzz.join(format!("fuzz_targets/{name}.rs"))).expect("a target");
+        assert!(target.contains(&format!("functions::{name}(")), "{name}");
+    }
+}
