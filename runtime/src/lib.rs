@@ -5,6 +5,8 @@
 #![deny(unsafe_code)]
 
 pub mod config;
+#[cfg(target_os = "linux")]
+pub mod egress;
 mod identity;
 mod interpreter;
 pub mod journal;
