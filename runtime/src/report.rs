@@ -120,6 +120,8 @@ pub enum Layer {
     Cgroup,
     /// The supervisor's own watch over memory, processes and CPU time of the tree.
     Guard,
+    /// Where something of the network is granted: every destination is a socket of the supervisor's, or none.
+    Egress,
 }
 
 impl Layer {
@@ -134,7 +136,7 @@ impl Layer {
     }
 
     /// Every layer, in the order of [`Report::iter`].
-    pub const ALL: [Layer; 16] = [
+    pub const ALL: [Layer; 17] = [
         Layer::UserNamespace,
         Layer::MountNamespace,
         Layer::PidNamespace,
@@ -151,6 +153,7 @@ impl Layer {
         Layer::Seccomp,
         Layer::Cgroup,
         Layer::Guard,
+        Layer::Egress,
     ];
 
     /// The name as it stands in the audit log.
@@ -172,6 +175,7 @@ impl Layer {
             Layer::Seccomp => "seccomp",
             Layer::Cgroup => "cgroup",
             Layer::Guard => "guard",
+            Layer::Egress => "egress",
         }
     }
 }

@@ -2,9 +2,13 @@
 
 use std::path::Path;
 
+use bundle::{Egress, Host, Outbound};
 use distribution::Store;
+use runtime::egress::Proxies;
 use runtime::journal::{self, Journal};
-use runtime::{Advice, Ahead, Caller, Identity, Layer, Plan, Report, Signals, Status, Tier, UserFlag, advice};
+use runtime::{
+    Advice, Ahead, Caller, Identity, Layer, Plan, Prepared, Refusal, Report, Signals, Status, Tier, UserFlag, advice,
+};
 use serde_json::json;
 
 use crate::exit::{self, Failure};
@@ -25,18 +29,11 @@ pub fn doctor(fix: bool, as_json: bool, settings: &Settings) -> Result<(), Failu
     let uid = identity.uid;
     let scratch = Scratch::new(store.root())?;
     let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
-    let prepare = |grant| {
-        let plan = Plan::probe(identity.clone(), &scratch.tree, grant);
-        Ahead::split(&identity, id)?.prepare(&plan, &settings.private(), Tier::One, &signals)
+    let prepare = |grant, egress| {
+        let plan = Plan { egress, ..Plan::probe(identity.clone(), &scratch.tree, grant) };
+        Ahead::split(&identity, id)?.prepare(&plan, &settings.private(), Tier::One, &signals, Proxies::none())
     };
-    // Where grants alone are refused, as to root by an old kernel, a run without one can be had.
-    let (cage, grants) = match prepare(Some(scratch.grant.as_path())) {
-        Ok(cage) => (cage, Status::Full),
-        Err(refusal) => match prepare(None) {
-            Ok(cage) => (cage, Status::Absent(refusal.why)),
-            Err(_) => return Err(refusal.into()),
-        },
-    };
+    let Probe { cage, grants, egress } = Probe::of(Some(scratch.grant.as_path()), prepare)?;
     let report = cage.report();
     if as_json {
         show::print_json(&json!({
@@ -44,6 +41,7 @@ pub fn doctor(fix: bool, as_json: bool, settings: &Settings) -> Result<(), Failu
             "layers": report,
             "cgroup": cage.cgroup(),
             "grants": grants,
+            "egress": egress,
             "user": {"caller": caller.uid, "server": uid},
             "audit_log": journal.path(),
             "store": store.root(),
@@ -57,6 +55,7 @@ pub fn doctor(fix: bool, as_json: bool, settings: &Settings) -> Result<(), Failu
     outln!("{:18} {} of 3", "tier", report.tier());
     for layer in Layer::ALL {
         match report.status(layer) {
+            _ if layer == Layer::Egress => outln!("{layer:18} {egress}"),
             Some(status) => outln!("{layer:18} {status}"),
             None => outln!("{layer:18} not measured"),
         }
@@ -67,6 +66,47 @@ pub fn doctor(fix: bool, as_json: bool, settings: &Settings) -> Result<(), Failu
     outln!("{:18} {} can be written", "audit log", journal.path().display());
     outln!("{:18} {} can be used", "store", store.root().display());
     run::require(report, settings.least_tier)
+}
+
+/// A cage, and what of a run it could not have: a machine may refuse grants alone, as old kernels do to root, or egress,
+/// which needs a network namespace.
+struct Probe {
+    cage: Prepared,
+    grants: Status,
+    egress: Status,
+}
+
+impl Probe {
+    /// Tries with both, then with less.
+    fn of<'a>(
+        grant: Option<&'a Path>,
+        prepare: impl Fn(Option<&'a Path>, Egress) -> Result<Prepared, Refusal>,
+    ) -> Result<Probe, Refusal> {
+        // A name that nobody has, RFC 6761.
+        let host = Host::Name("smcp.invalid".into());
+        let named = || Egress { outbound: vec![Outbound::new(host.clone(), [])], ..Egress::default() };
+        let measured = |cage: &Prepared| match cage.report().status(Layer::Egress) {
+            Some(status) => status.clone(),
+            None => Status::Absent("it was not measured".into()),
+        };
+        let absent = |refusal: &Refusal| Status::Absent(refusal.why.clone());
+        let both = match prepare(grant, named()) {
+            Ok(cage) => return Ok(Probe { egress: measured(&cage), cage, grants: Status::Full }),
+            Err(refusal) => refusal,
+        };
+        let without_egress = match prepare(grant, Egress::default()) {
+            Ok(cage) => return Ok(Probe { cage, grants: Status::Full, egress: absent(&both) }),
+            Err(refusal) => refusal,
+        };
+        let grants = absent(&without_egress);
+        match prepare(None, named()) {
+            Ok(cage) => Ok(Probe { egress: measured(&cage), cage, grants }),
+            Err(refusal) => match prepare(None, Egress::default()) {
+                Ok(cage) => Ok(Probe { cage, grants, egress: absent(&refusal) }),
+                Err(_) => Err(without_egress),
+            },
+        }
+    }
 }
 
 /// What would bring more, as lines that a person may type.

@@ -7,6 +7,7 @@ use std::time::Instant;
 use bundle::{Access, parse_count, parse_duration, parse_env_file, parse_millicores, parse_size};
 use bundle::{CallerEnv, FlagError, LimitRequest, MountFlag, Package, Request, SubprocessFlag, UnitError, judge};
 use distribution::{Mode, Network, Pending, Reference, Store, configure, fetch, resolve};
+use runtime::egress::Proxies;
 use runtime::journal::{self, Ending, Journal};
 use runtime::{
     Ahead, Caller, HostInterpreter, Identity, Layer, Plan, Refusal, Remains, Report, Signals, Status, Tier, UserFlag,
@@ -160,11 +161,11 @@ fn story(
     })?;
     let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
     let least = least_tier(typed, settings)?;
-    let cage = ahead.prepare(&plan, &settings.private(), least, &signals)?;
+    let cage = ahead.prepare(&plan, &settings.private(), least, &signals, Proxies::none())?;
     record.enforced(cage.report(), cage.cgroup());
     require(cage.report(), least)?;
     let ticket = record.begin(journal, run)?;
-    let cage = cage.start(ticket)?;
+    let cage = cage.start(ticket, Box::new(|_| {}))?;
     let passed = relay::pass(cage, &signals, plan.limits.timeout())
         .map_err(|why| Failure::new(exit::CAGE, format!("the relay failed: {why}")))?;
     passed.ending(&plan).map(|(ending, remains)| (ending, Some(remains)))
@@ -210,6 +211,8 @@ pub fn require(report: &Report, least: Tier) -> Result<(), Failure> {
     let hint = "`smcp doctor` shows what this machine enforces, `smcp doctor --fix` how to get more";
     let lost = Layer::ALL.into_iter().find_map(|layer| match (layer, report.status(layer)) {
         (_, Some(Status::Full)) => None,
+        // Nothing of the network is granted.
+        (Layer::Egress, None) => None,
         (_, None) => Some(format!("{layer} was not measured")),
         // They make the tier.
         (Layer::Cgroup | Layer::Landlock, _) => None,
@@ -217,6 +220,8 @@ pub fn require(report: &Report, least: Tier) -> Result<(), Failure> {
         // Where namespaces are missing the guard counts, and a set that nothing can use is left; a filter around this one
         // answers in its place.
         (Layer::Capabilities | Layer::ResourceLimits | Layer::Seccomp, Some(Status::Partial(_))) => None,
+        // A machine without IPv6 has nothing that it could reach by it.
+        (Layer::Egress, Some(Status::Partial(_))) => None,
         (_, Some(status)) => Some(format!("{layer} is {status}")),
     });
     if let Some(lost) = lost {

@@ -6,10 +6,11 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use bundle::Egress;
 use rustix::fs::{Gid, Mode, OFlags, ResolveFlags, Uid, fchown};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::Pid;
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use ulid::Ulid;
 
@@ -27,9 +28,11 @@ use super::process;
 use super::rate::Rate;
 use super::seccomp::{self, Around};
 use super::signals::Signals;
+use super::sockets::Sockets;
 use super::sources::Sources;
 use super::sys::{self, Children, Fork, Waited};
 use super::wire::{Event, Order, Refusal};
+use crate::egress::{Engine, Proxies};
 use crate::identity::{Identity, Mapping};
 use crate::plan::Plan;
 use crate::report::{Layer, Report, Status, Tier};
@@ -74,12 +77,21 @@ impl Ahead {
     ///
     /// # Errors
     /// A [`Refusal`], also where `signals` brings one while the cage is built.
-    pub fn prepare(self, plan: &Plan, place: &Path, least: Tier, signals: &Signals) -> Result<Prepared, Refusal> {
+    pub fn prepare(
+        self,
+        plan: &Plan,
+        place: &Path,
+        least: Tier,
+        signals: &Signals,
+        proxies: Proxies,
+    ) -> Result<Prepared, Refusal> {
         let Ahead { run, identity, cgroup, mut process, mut pipes } = self;
         let mut inside = plan.clone();
         inside.rlimits.nproc = inside.rlimits.nproc.saturating_add(counted_beside(identity.uid));
         let masks = Masks::pin(plan)?;
-        let (mut cgroup, given) = process.give(&inside, masks.ids(), &identity, cgroup, run);
+        let pair = (!plan.egress.is_empty()).then(Sockets::pair).transpose();
+        let (sockets, theirs) = pair.map_err(|why| Refusal::new("making a socket", why))?.unzip();
+        let (mut cgroup, given) = process.give(&inside, masks.ids(), theirs, &identity, cgroup, run);
         let mut heard = Heard::default();
         let mut there = heard.listen(&mut pipes.events, signals, |heard| heard.init.is_some() || heard.left_behind);
         if there.is_ok() && heard.left_behind {
@@ -122,8 +134,20 @@ impl Ahead {
         let mut report = heard.measured.unwrap_or_default();
         report.set(Layer::Cgroup, counted);
         report.set(Layer::Guard, seen);
-        Ok(Prepared::new(Cage::new(first, streams, events, report, guard, masks, place)))
+        // Without a network namespace nobody answers: Landlock's ports are all there is.
+        let sockets = sockets.filter(|_| place.is_none());
+        let engine = sockets.map(|sockets| engine(&plan.egress, proxies, sockets)).transpose()?;
+        Ok(Prepared::new(Cage::new(first, streams, events, report, guard, masks, place), engine))
     }
+}
+
+/// Opens in the cage what it may connect to.
+fn engine(egress: &Egress, proxies: Proxies, sockets: Sockets) -> Result<Engine, Refusal> {
+    let fail = |why: io::Error| Refusal::new("opening the way out", why);
+    // Each connection takes two. The server's own limit was set before.
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).map_err(|why| fail(why.into()))?;
+    Engine::open(egress, proxies, sockets).map_err(fail)
 }
 
 /// Has the cage process run beside this one from its first moment. Left alone, the kernel keeps a child where its parent
@@ -224,11 +248,12 @@ impl Process {
         &mut self,
         plan: &Plan,
         denied: Vec<FileId>,
+        sockets: Option<OwnedFd>,
         identity: &Identity,
         cgroup: Option<Cgroup>,
         run: Ulid,
     ) -> (Cgroup, Result<(), Refusal>) {
-        let ordered = self.give_order(plan, denied, identity);
+        let ordered = self.give_order(plan, denied, sockets, identity);
         // Where there is one already, it was joined.
         let late = cgroup.is_none();
         let mut cgroup = cgroup.unwrap_or_else(|| Cgroup::make(run));
@@ -241,9 +266,15 @@ impl Process {
         (cgroup, given)
     }
 
-    fn give_order(&self, plan: &Plan, denied: Vec<FileId>, identity: &Identity) -> Result<(), Refusal> {
+    fn give_order(
+        &self,
+        plan: &Plan,
+        denied: Vec<FileId>,
+        sockets: Option<OwnedFd>,
+        identity: &Identity,
+    ) -> Result<(), Refusal> {
         let Some(channel) = &self.channel else { return Ok(()) };
-        unless_gone(channel.give_order(&Order { denied, ..order(plan, None) }))?;
+        unless_gone(channel.give_order(&Order { denied, ..order(plan, None) }, sockets))?;
         match identity.mapping {
             // The unprivileged user that it is by now cannot reach them by path, and only root may shift owners.
             Mapping::Unprivileged => unless_gone(channel.give_sources(&Sources::open(plan)?)),

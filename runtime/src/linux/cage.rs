@@ -13,6 +13,7 @@ use super::first::First;
 use super::guard::Guard;
 use super::masks::Masks;
 use super::wire::{Event, NotExecuted, Refusal, Usage};
+use crate::egress::{Engine, Refused, Running, Totals};
 use crate::journal::Ticket;
 use crate::plan::Limit;
 use crate::report::Report;
@@ -20,14 +21,15 @@ use crate::report::Report;
 pub use super::sys::How;
 
 /// A cage that is built and measured, with the server's process waiting in it. Dropping it ends it.
-#[derive(Debug)]
 pub struct Prepared {
     cage: Cage,
+    /// Where it may connect out.
+    engine: Option<Engine>,
 }
 
 impl Prepared {
-    pub(super) fn new(cage: Cage) -> Prepared {
-        Prepared { cage }
+    pub(super) fn new(cage: Cage, engine: Option<Engine>) -> Prepared {
+        Prepared { cage, engine }
     }
 
     /// What each layer enforces, as measured inside.
@@ -40,13 +42,16 @@ impl Prepared {
         self.cage.remains.guard.cgroup().kind().name()
     }
 
-    /// Lets the server start. The ticket is the proof that the begin entry is on disk.
+    /// Lets the server start. The ticket is the proof that the begin entry is on disk. `refused` is told of each new kind of
+    /// thing that it may not connect to, by another thread.
     ///
     /// # Errors
-    /// Where the waiting process is gone.
-    pub fn start(mut self, _: &Ticket) -> Result<Cage, Refusal> {
+    /// Where the waiting process is gone, or what connects out for the server cannot be started.
+    pub fn start(mut self, _: &Ticket, refused: Box<dyn FnMut(&Refused) + Send>) -> Result<Cage, Refusal> {
         // What is denied may have been moved while the cage was built: the run ends then before it starts.
         if self.cage.look_at_masks() == Masked::Yes {
+            let egress = self.engine.map(|engine| engine.start(refused)).transpose();
+            self.cage.egress = egress.map_err(|why| Refusal::new("starting the way out", why))?;
             self.cage.remains.first.tell_to_start()?;
         }
         Ok(self.cage)
@@ -54,7 +59,6 @@ impl Prepared {
 }
 
 /// A running server. Dropping it kills the whole tree.
-#[derive(Debug)]
 pub struct Cage {
     /// The pipe to the server's standard input; dropping it is the end of the server's input.
     pub stdin: Option<OwnedFd>,
@@ -74,6 +78,8 @@ pub struct Cage {
     unmasked: Option<PathBuf>,
     /// The limit that ended it.
     exceeded: Option<Limit>,
+    /// What connects out for it.
+    egress: Option<Running>,
     remains: Remains,
 }
 
@@ -101,6 +107,8 @@ pub struct Outcome {
     pub cpu_time: Duration,
     /// Largest resident set of one process, bytes.
     pub peak_memory: u64,
+    /// What it connected to, and what it was refused.
+    pub egress: Totals,
 }
 
 impl Cage {
@@ -127,6 +135,7 @@ impl Cage {
             masks,
             unmasked: None,
             exceeded: None,
+            egress: None,
             remains: Remains { first, guard, _place: place },
         }
     }
@@ -219,6 +228,7 @@ impl Cage {
             // What PID 1 did not wait for, since it was killed with them, does not stand in its own.
             cpu_time: usage.map_or(spent, |usage| usage.cpu_time.max(spent)),
             peak_memory,
+            egress: self.egress.take().map(Running::stop).unwrap_or_default(),
         };
         Ok((outcome, self.remains))
     }

@@ -37,12 +37,14 @@ impl Channel {
         Ok((Channel(ours), Channel(theirs)))
     }
 
-    /// Gives the order.
+    /// Gives the order, and the end of [`Sockets`](super::sockets::Sockets) that PID 1 answers at, where there is one.
     ///
     /// # Errors
     /// The kernel's: `EPIPE` where the cage process is gone.
-    pub fn give_order(&self, order: &Order) -> io::Result<()> {
-        self.send(&[order.seal()?.as_fd()])
+    pub fn give_order(&self, order: &Order, sockets: Option<OwnedFd>) -> io::Result<()> {
+        let order = order.seal()?;
+        let both: Vec<_> = [&order].into_iter().chain(&sockets).map(AsFd::as_fd).collect();
+        self.send(&both)
     }
 
     /// Gives what the plan's mounts are made of.
@@ -105,13 +107,14 @@ impl Channel {
         Ok(instructions.iter().map(|bytes| Instruction::from_bytes(*bytes)).collect())
     }
 
-    /// The order, `None` where the supervisor ended or gave the run up.
+    /// The order with PID 1's end of the sockets, `None` where the supervisor ended or gave the run up.
     ///
     /// # Errors
     /// The kernel's, and where something else came.
-    pub fn take_order(&self) -> io::Result<Option<Order>> {
-        match self.receive()?.pop() {
-            Some(order) => Order::read(order).map(Some),
+    pub fn take_order(&self) -> io::Result<Option<(Order, Option<OwnedFd>)>> {
+        let mut both = self.receive()?.into_iter();
+        match both.next() {
+            Some(order) => Ok(Some((Order::read(order)?, both.next()))),
             None => Ok(None),
         }
     }

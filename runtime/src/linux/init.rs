@@ -19,6 +19,7 @@ use rustix::process::{DumpableBehavior, Pid, Signal};
 use super::mounts::Deferred;
 use super::process::NAME;
 use super::server;
+use super::sockets::answer;
 use super::sys::{self, Children, Fork, How, Instruction, SignalDescriptor, SignalSet, Waited};
 use super::wire::{Event, Order, Refusal, Reporter};
 
@@ -32,6 +33,8 @@ pub struct Init {
     filter: Rc<[Instruction]>,
     events: Rc<OwnedFd>,
     lifeline: Rc<OwnedFd>,
+    /// Where the supervisor asks for sockets, where the run may connect out.
+    sockets: Option<Rc<OwnedFd>>,
     deferred: Option<Deferred>,
     /// Where libcontainer keeps the sockets of its containers.
     state: Rc<Cell<Option<OwnedFd>>>,
@@ -47,6 +50,7 @@ impl Init {
         filter: Vec<Instruction>,
         events: &OwnedFd,
         lifeline: OwnedFd,
+        sockets: Option<OwnedFd>,
         deferred: Option<Deferred>,
         state: &Path,
     ) -> io::Result<Init> {
@@ -56,6 +60,7 @@ impl Init {
             filter: filter.into(),
             events: Rc::new(events.try_clone()?),
             lifeline: Rc::new(lifeline),
+            sockets: sockets.map(Rc::new),
             deferred,
             state: Rc::new(Cell::new(Some(state))),
         })
@@ -109,7 +114,7 @@ impl Executor for Init {
             Ok((server, signals)) => {
                 sys::close_stdio();
                 // The kernel kills everything else in the PID namespace when this process ends.
-                keep(server, &signals, &self.lifeline, &events, &|| {})
+                keep(server, &signals, &self.lifeline, self.sockets.as_deref(), &events, &|| {})
             }
             Err(refusal) => {
                 events.send(&Event::Refused(refusal));
@@ -119,21 +124,28 @@ impl Executor for Init {
     }
 }
 
-/// Lives as long as the server and the supervisor do; `last` is done before it ends.
+/// Lives as long as the server and the supervisor do, and makes the sockets that are asked for; `last` is done before it ends.
 pub fn keep(
     server: Pid,
     signals: &SignalDescriptor,
     lifeline: &OwnedFd,
+    mut sockets: Option<&OwnedFd>,
     events: &Reporter<impl AsFd>,
     last: &dyn Fn(),
 ) -> ! {
     loop {
-        let mut fds = [PollFd::new(signals, PollFlags::IN), PollFd::new(lifeline, PollFlags::empty())];
+        let mut fds = vec![PollFd::new(signals, PollFlags::IN), PollFd::new(lifeline, PollFlags::empty())];
+        fds.extend(sockets.map(|sockets| PollFd::new(sockets, PollFlags::IN)));
         let polled = poll(&mut fds, None);
         // A PID 1 that cannot wait any more must not go on without hearing that its supervisor is gone.
         if !matches!(polled, Ok(_) | Err(Errno::INTR)) || !fds[1].revents().is_empty() {
             last();
             sys::exit_now(ORPHANED);
+        }
+        let asked = fds.get(2).is_some_and(|sockets| !sockets.revents().is_empty());
+        if asked && sockets.is_some_and(|sockets| answer(sockets).is_err()) {
+            // Nobody asks any more.
+            sockets = None;
         }
         while let Some(signal) = signals.next() {
             if signal == Signal::CHILD.as_raw() {

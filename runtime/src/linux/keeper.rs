@@ -41,7 +41,7 @@ pub fn main(order: &Order, cgroup: &[PathBuf], ends: Ends) -> ! {
         Ok((server, signals)) => {
             let _pinned = Bare::pinned(server.as_raw_nonzero().get());
             sys::close_stdio();
-            init::keep(server, &signals, &lifeline, &report, &first::end_descendants)
+            init::keep(server, &signals, &lifeline, None, &report, &first::end_descendants)
         }
         Err(refusal) => {
             report.send(&Event::Refused(refusal));

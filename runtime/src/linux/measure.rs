@@ -9,8 +9,8 @@ use rustix::process::Resource;
 use rustix::thread::UnshareFlags;
 
 use super::bare::Bare;
-use super::sys;
 use super::wire::Order;
+use super::{network, sys};
 use crate::plan::Plan;
 use crate::report::{Layer, Report, Status};
 
@@ -28,6 +28,9 @@ pub fn all(order: &Order, ours: &[BorrowedFd<'_>]) -> Report {
     report.set(Layer::NoNewPrivileges, no_new_privileges());
     report.set(Layer::ResourceLimits, resource_limits(&order.plan, bare));
     report.set(Layer::Descriptors, descriptors(ours));
+    if !order.plan.egress.is_empty() {
+        report.set(Layer::Egress, network::judge());
+    }
     report
 }
 

@@ -16,11 +16,15 @@ mod events;
 mod first;
 mod guard;
 mod init;
+#[cfg(test)]
+mod inside;
 mod keeper;
 mod landlock;
 mod masks;
 mod measure;
 mod mounts;
+mod netlink;
+mod network;
 mod process;
 mod programs;
 mod rate;

@@ -17,7 +17,7 @@ use super::mounts::Deferred;
 use super::sources::Sources;
 use super::sys::{self, SignalSet};
 use super::wire::{Event, Order, Refusal, Reporter, chain};
-use super::{enter, masks, root};
+use super::{enter, masks, network, root};
 use crate::config::{self, Scope};
 use crate::identity::{Identity, Mapping};
 use crate::plan::Rlimits;
@@ -32,7 +32,7 @@ pub fn main(identity: &Identity, cgroup: &[PathBuf], ends: Ends, channel: Channe
     let built = tracing::subscriber::with_default(silent, || {
         let order = enter(identity, cgroup, stdio, &channel, &events, &lifeline)?;
         aside.iter().for_each(|aside| aside.come_back());
-        order.map_or(Ok(()), |order| build(order, identity, channel, &events, lifeline))
+        order.map_or(Ok(()), |(order, sockets)| build(order, sockets, identity, channel, &events, lifeline))
     });
     if let Err(event) = &built {
         Reporter(&events).send(event);
@@ -40,7 +40,8 @@ pub fn main(identity: &Identity, cgroup: &[PathBuf], ends: Ends, channel: Channe
     sys::exit_now(if built.is_ok() { 0 } else { 125 })
 }
 
-/// Enters the namespaces and waits for the order, `None` where the run was refused before it came to a cage.
+/// Enters the namespaces and waits for the order, which comes with an end of [`Sockets`](super::sockets::Sockets) where the
+/// run may connect out; `None` where the run was refused before it came to a cage.
 fn enter(
     identity: &Identity,
     cgroup: &[PathBuf],
@@ -48,7 +49,7 @@ fn enter(
     channel: &Channel,
     events: &OwnedFd,
     lifeline: &OwnedFd,
-) -> Result<Option<Order>, Event> {
+) -> Result<Option<(Order, Option<OwnedFd>)>, Event> {
     let refused = |what: &'static str| move |why: std::io::Error| Event::Refused(Refusal::new(what, why));
     // A terminal's ^C goes to this process too; the supervisor decides what it means.
     SignalSet::all().block_only();
@@ -69,6 +70,7 @@ fn enter(
 
 fn build(
     mut order: Order,
+    sockets: Option<OwnedFd>,
     identity: &Identity,
     channel: Channel,
     events: &OwnedFd,
@@ -76,6 +78,9 @@ fn build(
 ) -> Result<(), Event> {
     let refused = |what: &'static str| move |why: std::io::Error| Event::Refused(Refusal::new(what, why));
     order.plan.rlimits = within_own(&order.plan.rlimits);
+    if sockets.is_some() {
+        network::open()?;
+    }
     let sources = match identity.mapping {
         Mapping::Unprivileged => channel.take_sources(&order.plan).map_err(refused("taking the grants"))?,
         Mapping::Caller | Mapping::Root => Sources::open(&order.plan)?,
@@ -89,7 +94,8 @@ fn build(
     join(&channel, events)?;
     enter::enter_cgroup()?;
     let filter = channel.take_filter().map_err(refused("taking the filter"))?;
-    let init = Init::new(order, filter, events, lifeline, deferred, &root.state).map_err(refused("preparing PID 1"))?;
+    let init = Init::new(order, filter, events, lifeline, sockets, deferred, &root.state)
+        .map_err(refused("preparing PID 1"))?;
     drop(channel);
     // From here to the start this process outlives its supervisor: killed in between, it would leave libcontainer's init
     // waiting for ever for a start that nobody gives. Init itself looks at the lifeline first.

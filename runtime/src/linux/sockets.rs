@@ -11,8 +11,8 @@ use rustix::net::{
     SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socket_with, socketpair,
 };
 
-/// As many descriptors as one message takes, unix(7).
-const MOST: usize = 253;
+/// As many sockets as are asked for at once: PID 1, which holds them for a moment, has the run's limit of descriptors.
+const MOST: usize = 8;
 
 /// Which socket is wanted. All are non-blocking, close-on-exec and not bound; those of IPv6 take no IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,19 +93,24 @@ pub fn answer(theirs: &OwnedFd) -> io::Result<()> {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     let kind = |byte: &u8| SocketKind::ALL.get(usize::from(*byte)).copied().ok_or(Errno::INVAL);
-    match wanted[..length].iter().map(|byte| kind(byte)?.make()).collect::<Result<Vec<_>, _>>() {
-        Ok(sockets) => {
-            let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
-            let mut space = vec![MaybeUninit::uninit(); SendAncillaryMessage::ScmRights(&sockets).size()];
-            let mut message = SendAncillaryBuffer::new(&mut space);
-            message.push(SendAncillaryMessage::ScmRights(&sockets));
-            sendmsg(theirs, &[IoSlice::new(&0_i32.to_ne_bytes())], &mut message, SendFlags::NOSIGNAL)?;
-        }
-        Err(why) => {
-            rustix::net::send(theirs, &why.raw_os_error().to_ne_bytes(), SendFlags::NOSIGNAL)?;
-        }
+    let made = wanted[..length].iter().map(|byte| kind(byte)?.make()).collect::<Result<Vec<_>, _>>();
+    give_or_explain(theirs, made)
+}
+
+fn give_or_explain(theirs: &OwnedFd, made: rustix::io::Result<Vec<OwnedFd>>) -> io::Result<()> {
+    // Passing them on may fail too: the kernel counts what is in flight for a user on the whole machine.
+    if let Err(why) = made.and_then(|sockets| give(theirs, &sockets)) {
+        rustix::net::send(theirs, &why.raw_os_error().to_ne_bytes(), SendFlags::NOSIGNAL)?;
     }
     Ok(())
+}
+
+fn give(theirs: &OwnedFd, sockets: &[OwnedFd]) -> rustix::io::Result<()> {
+    let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
+    let mut space = vec![MaybeUninit::uninit(); SendAncillaryMessage::ScmRights(&sockets).size()];
+    let mut message = SendAncillaryBuffer::new(&mut space);
+    message.push(SendAncillaryMessage::ScmRights(&sockets));
+    sendmsg(theirs, &[IoSlice::new(&0_i32.to_ne_bytes())], &mut message, SendFlags::NOSIGNAL).map(drop)
 }
 
 /// The error number that came, 0 for none, and the sockets.
