@@ -16,6 +16,16 @@ impl Report {
         self.0.insert(layer, status);
     }
 
+    /// Records that a layer lacks something beside what is known of it.
+    pub fn lack(&mut self, layer: Layer, what: &str) {
+        let status = match self.0.remove(&layer) {
+            Some(Status::Full) | None => Status::Partial(what.into()),
+            Some(Status::Partial(why)) => Status::Partial(format!("{why}; {what}")),
+            Some(Status::Absent(why)) => Status::Absent(why),
+        };
+        self.0.insert(layer, status);
+    }
+
     /// What a layer did, `None` where nothing was measured.
     pub fn status(&self, layer: Layer) -> Option<&Status> {
         self.0.get(&layer)

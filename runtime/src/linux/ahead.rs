@@ -136,14 +136,17 @@ impl Ahead {
         report.set(Layer::Guard, seen);
         // Without a network namespace nobody answers: Landlock's ports are all there is.
         let sockets = sockets.filter(|_| place.is_none());
-        let engine = sockets.map(|sockets| engine(&plan.egress, proxies, sockets)).transpose()?;
+        let engine = sockets.map(|sockets| engine(&plan.egress, proxies, sockets, &mut report)).transpose()?;
         Ok(Prepared::new(Cage::new(first, streams, events, report, guard, masks, place), engine))
     }
 }
 
-/// Opens in the cage what it may connect to.
-fn engine(egress: &Egress, proxies: Proxies, sockets: Sockets) -> Result<Engine, Refusal> {
+/// Opens in the cage what it may connect to. What cannot be seen of what it tries else is noted.
+fn engine(egress: &Egress, proxies: Proxies, mut sockets: Sockets, report: &mut Report) -> Result<Engine, Refusal> {
     let fail = |why: io::Error| Refusal::new("opening the way out", why);
+    if let Err(why) = sockets.take_offer().map_err(fail)? {
+        report.lack(Layer::Egress, &format!("attempts at ports that nobody listens on are not seen: {why}"));
+    }
     // Each connection takes two. The server's own limit was set before.
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).map_err(|why| fail(why.into()))?;

@@ -40,6 +40,7 @@ mod sources;
 #[allow(unsafe_code)]
 mod sys;
 mod unpacking;
+mod unheard;
 mod wire;
 
 pub use advice::{Advice, advice};
@@ -49,4 +50,5 @@ pub use programs::useless_programs;
 pub use signals::Signals;
 pub use sockets::{SocketKind, Sockets, answer};
 pub use unpacking::Unpacking;
+pub use unheard::{Missed, Transport, Unheard};
 pub use wire::{NotExecuted, NotExecutedKind, Refusal};

@@ -15,17 +15,24 @@ pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// The same of IPv6, of a range of smcp's own, RFC 4193.
 pub const ADDRESS6: Ipv6Addr = Ipv6Addr::new(0xfd53, 0x6d63, 0x7000, 0, 0, 0, 0, 1);
 
-/// Gives this network namespace its addresses and routes. Those of IPv6 are missing where the machine has none, which
-/// [`judge`] tells.
+/// Whether a machine has IPv6, which some lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ipv6 {
+    /// It has.
+    Here,
+    /// It has not; [`judge`] tells why.
+    Missing,
+}
+
+/// Gives this network namespace its addresses and routes.
 ///
 /// # Errors
 /// A [`Refusal`] with the kernel's word.
-pub fn open() -> Result<(), Refusal> {
+pub fn open() -> Result<Ipv6, Refusal> {
     let netlink = Netlink::open().map_err(|why| Refusal::new("opening netlink", why))?;
     let give = |address: IpAddr| netlink.ask(&[own(address), all_local(address)]);
     give(ADDRESS.into()).map_err(|why| Refusal::new("giving the cage its addresses", why))?;
-    let _ = give(ADDRESS6.into());
-    Ok(())
+    Ok(if give(ADDRESS6.into()).is_ok() { Ipv6::Here } else { Ipv6::Missing })
 }
 
 /// Whether addresses of nobody's are local here, as found by connecting datagram sockets, which sends nothing.

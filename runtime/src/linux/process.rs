@@ -17,7 +17,7 @@ use super::mounts::Deferred;
 use super::sources::Sources;
 use super::sys::{self, SignalSet};
 use super::wire::{Event, Order, Refusal, Reporter, chain};
-use super::{enter, masks, network, root};
+use super::{enter, masks, network, root, sockets};
 use crate::config::{self, Scope};
 use crate::identity::{Identity, Mapping};
 use crate::plan::Rlimits;
@@ -78,8 +78,9 @@ fn build(
 ) -> Result<(), Event> {
     let refused = |what: &'static str| move |why: std::io::Error| Event::Refused(Refusal::new(what, why));
     order.plan.rlimits = within_own(&order.plan.rlimits);
-    if sockets.is_some() {
+    if let Some(sockets) = &sockets {
         network::open()?;
+        sockets::offer(sockets).map_err(refused("passing sockets on"))?;
     }
     let sources = match identity.mapping {
         Mapping::Unprivileged => channel.take_sources(&order.plan).map_err(refused("taking the grants"))?,

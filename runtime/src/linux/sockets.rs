@@ -11,6 +11,8 @@ use rustix::net::{
     SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socket_with, socketpair,
 };
 
+use super::unheard::Unheard;
+
 /// As many sockets as are asked for at once: PID 1, which holds them for a moment, has the run's limit of descriptors.
 const MOST: usize = 8;
 
@@ -47,7 +49,11 @@ impl SocketKind {
 
 /// The supervisor's end.
 #[derive(Debug)]
-pub struct Sockets(OwnedFd);
+pub struct Sockets {
+    channel: OwnedFd,
+    /// What the cage process made while it had the right to.
+    unheard: Option<Unheard>,
+}
 
 impl Sockets {
     /// The supervisor's end, and that of the process inside, which answers by [`answer`].
@@ -56,7 +62,25 @@ impl Sockets {
     /// The kernel's.
     pub fn pair() -> io::Result<(Sockets, OwnedFd)> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        Ok((Sockets(ours), theirs))
+        Ok((Sockets { channel: ours, unheard: None }, theirs))
+    }
+
+    /// Takes what [`offer`] gave, which comes before any answer; says why there is none.
+    ///
+    /// # Errors
+    /// Where the cage process is gone.
+    pub(super) fn take_offer(&mut self) -> io::Result<Result<(), io::Error>> {
+        let (failed, sockets) = receive(&self.channel)?;
+        if failed != 0 {
+            return Ok(Err(io::Error::from_raw_os_error(failed)));
+        }
+        self.unheard = Some(Unheard::of(sockets));
+        Ok(Ok(()))
+    }
+
+    /// Where refusals are seen that nobody listens for; `None` where they cannot be, or once it was taken.
+    pub fn take_unheard(&mut self) -> Option<Unheard> {
+        self.unheard.take()
     }
 
     /// One socket of each kind, in this order. Waits for the process inside, which has nothing else to do.
@@ -68,8 +92,8 @@ impl Sockets {
         let mut all = Vec::with_capacity(kinds.len());
         for some in kinds.chunks(MOST) {
             let wanted: Vec<u8> = some.iter().map(|kind| *kind as u8).collect();
-            rustix::net::send(&self.0, &wanted, SendFlags::NOSIGNAL)?;
-            let (failed, sockets) = receive(&self.0)?;
+            rustix::net::send(&self.channel, &wanted, SendFlags::NOSIGNAL)?;
+            let (failed, sockets) = receive(&self.channel)?;
             if failed != 0 {
                 return Err(io::Error::from_raw_os_error(failed));
             }
@@ -80,6 +104,16 @@ impl Sockets {
         }
         Ok(all)
     }
+}
+
+/// Gives the supervisor what this network namespace's refusals are seen by, or says why there is none; as the cage process, to
+/// the end that is PID 1's later.
+///
+/// # Errors
+/// Where the supervisor is gone.
+pub fn offer(theirs: &OwnedFd) -> io::Result<()> {
+    let opened = Unheard::open().map_err(|why| Errno::from_io_error(&why).unwrap_or(Errno::IO));
+    give_or_explain(theirs, opened.map(Unheard::into_sockets))
 }
 
 /// Answers one request, for which `theirs` is readable. The supervisor's end is told what went wrong.

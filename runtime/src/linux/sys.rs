@@ -449,7 +449,7 @@ pub fn close_stdio() {
     }
 }
 
-/// One instruction of a seccomp filter, `struct sock_filter`.
+/// One instruction of a filter for system calls or packets, `struct sock_filter`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
     /// What it does.
@@ -479,17 +479,42 @@ impl Instruction {
     }
 }
 
+fn instructions(program: &[Instruction]) -> Vec<libc::sock_filter> {
+    program.iter().map(|i| libc::sock_filter { code: i.code, jt: i.jump_true, jf: i.jump_false, k: i.k }).collect()
+}
+
 /// Puts a filter before every system call of this thread and what it starts, seccomp(2). `no_new_privs` must be set.
 ///
 /// # Errors
 /// The kernel's: `EINVAL` for a filter that is none, `EACCES` without `no_new_privs`.
 pub fn install_filter(program: &[Instruction]) -> io::Result<()> {
-    let mut filter: Vec<libc::sock_filter> =
-        program.iter().map(|i| libc::sock_filter { code: i.code, jt: i.jump_true, jf: i.jump_false, k: i.k }).collect();
+    let mut filter = instructions(program);
     let length = u16::try_from(filter.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     let program = libc::sock_fprog { len: length, filter: filter.as_mut_ptr() };
     // SAFETY: the structure names `length` initialised instructions, and both live until the call returns.
     let result = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Has a socket take only the packets that a filter lets pass, SO_ATTACH_FILTER in socket(7).
+///
+/// # Errors
+/// The kernel's: `EINVAL` for a filter that is none.
+pub fn attach_filter(socket: impl AsFd, program: &[Instruction]) -> io::Result<()> {
+    let mut filter = instructions(program);
+    let length = u16::try_from(filter.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let program = libc::sock_fprog { len: length, filter: filter.as_mut_ptr() };
+    // SAFETY: the structure names `length` initialised instructions, its size is passed with it, and both live until the
+    // call returns.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
