@@ -5,9 +5,19 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
+use rustix::net::netlink::NETFILTER;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 
-/// A socket that speaks of interfaces, addresses and routes, rtnetlink(7), of the network namespace in which it was made.
+/// The kernel's part that a socket speaks to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Interfaces, addresses and routes, rtnetlink(7).
+    Route,
+    /// Packet filters and redirection.
+    Netfilter,
+}
+
+/// A socket that speaks to a part of the kernel, about the network namespace in which it was made.
 #[derive(Debug)]
 pub struct Netlink(OwnedFd);
 
@@ -15,9 +25,14 @@ impl Netlink {
     /// Opens one.
     ///
     /// # Errors
-    /// The kernel's.
-    pub fn open() -> io::Result<Netlink> {
-        Ok(Netlink(socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?))
+    /// The kernel's: `EPROTONOSUPPORT` where it has no such part.
+    pub fn open(part: Part) -> io::Result<Netlink> {
+        // The route part has number 0.
+        let protocol = match part {
+            Part::Route => None,
+            Part::Netfilter => Some(NETFILTER),
+        };
+        Ok(Netlink(socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?))
     }
 
     /// Has the kernel do all of these, in this order.
@@ -43,7 +58,7 @@ impl Netlink {
                 Err(why) => return Err(why.into()),
             }
         }
-        let wanted = requests.len();
+        let wanted = requests.iter().filter(|request| request.answered).count();
         if done == wanted {
             Ok(())
         } else {
@@ -57,6 +72,8 @@ const REQUEST: u16 = 0x1;
 const ACKNOWLEDGE: u16 = 0x4;
 /// There may be none yet, and one is to be made.
 pub const CREATE: u16 = 0x400 | 0x200;
+/// At the end of a list.
+pub const APPEND: u16 = 0x800;
 
 /// `struct nlmsghdr`: length, type, flags, number, sender.
 const HEADER: usize = 16;
@@ -87,6 +104,8 @@ fn answers(mut bytes: &[u8]) -> io::Result<usize> {
 pub struct Request {
     kind: u16,
     flags: u16,
+    /// Whether the kernel says that it is done.
+    answered: bool,
     body: Vec<u8>,
 }
 
@@ -96,11 +115,16 @@ impl Request {
         let mut body = header.to_vec();
         pad(&mut body);
         body.extend(&attributes.0);
-        Request { kind, flags, body }
+        Request { kind, flags, answered: true, body }
+    }
+
+    /// The same without an answer: the marks around a batch.
+    pub fn mark(kind: u16, header: &[u8]) -> Request {
+        Request { answered: false, ..Request::new(kind, 0, header, &Attributes::default()) }
     }
 
     fn write(&self, number: u32, to: &mut Vec<u8>) {
-        let flags = REQUEST | ACKNOWLEDGE | self.flags;
+        let flags = REQUEST | self.flags | if self.answered { ACKNOWLEDGE } else { 0 };
         to.extend(((HEADER + self.body.len()) as u32).to_ne_bytes());
         to.extend(self.kind.to_ne_bytes());
         to.extend(flags.to_ne_bytes());
@@ -124,6 +148,12 @@ impl Attributes {
         pad(&mut self.0);
         self
     }
+
+    /// One more, whose value is attributes.
+    pub fn nest(self, kind: u16, inside: &Attributes) -> Attributes {
+        const NESTED: u16 = 0x8000;
+        self.with(kind | NESTED, &inside.0)
+    }
 }
 
 fn padded(length: usize) -> usize {
@@ -140,17 +170,18 @@ mod tests {
 
     #[test]
     fn a_request_is_laid_out_as_netlink_says() {
-        let attributes = Attributes::default().with(1, &[9]).with(3, &[7; 4]);
+        let attributes = Attributes::default().with(1, &[9]).nest(2, &Attributes::default().with(3, &[7; 4]));
         let mut bytes = Vec::new();
         Request::new(24, CREATE, &[2, 0, 0], &attributes).write(5, &mut bytes);
         let mut wanted = Vec::new();
-        wanted.extend(36_u32.to_ne_bytes());
+        wanted.extend(40_u32.to_ne_bytes());
         wanted.extend(24_u16.to_ne_bytes());
         wanted.extend(0x605_u16.to_ne_bytes());
         wanted.extend(5_u32.to_ne_bytes());
         wanted.extend([0; 4]);
         wanted.extend([2, 0, 0, 0]);
         wanted.extend(5_u16.to_ne_bytes().into_iter().chain(1_u16.to_ne_bytes()).chain([9, 0, 0, 0]));
+        wanted.extend(12_u16.to_ne_bytes().into_iter().chain(0x8002_u16.to_ne_bytes()));
         wanted.extend(8_u16.to_ne_bytes().into_iter().chain(3_u16.to_ne_bytes()).chain([7; 4]));
         assert_eq!(bytes, wanted);
     }
@@ -158,7 +189,7 @@ mod tests {
     /// An interface that is not there, and a type of message that no kernel has.
     #[test]
     fn the_kernels_error_comes_back() {
-        let netlink = Netlink::open().unwrap();
+        let netlink = Netlink::open(Part::Route).unwrap();
         let request = |kind| Request::new(kind, 0, &[0; 16], &Attributes::default());
         assert_eq!(netlink.ask(&[request(0x7FFF)]).unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
         // RTM_DELLINK of nothing.

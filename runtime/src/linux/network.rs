@@ -4,7 +4,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
-use super::netlink::{Attributes, CREATE, Netlink, Request};
+use super::netlink::{Attributes, CREATE, Netlink, Part, Request};
 use super::wire::Refusal;
 use crate::report::Status;
 
@@ -29,7 +29,7 @@ pub enum Ipv6 {
 /// # Errors
 /// A [`Refusal`] with the kernel's word.
 pub fn open() -> Result<Ipv6, Refusal> {
-    let netlink = Netlink::open().map_err(|why| Refusal::new("opening netlink", why))?;
+    let netlink = Netlink::open(Part::Route).map_err(|why| Refusal::new("opening netlink", why))?;
     let give = |address: IpAddr| netlink.ask(&[own(address), all_local(address)]);
     give(ADDRESS.into()).map_err(|why| Refusal::new("giving the cage its addresses", why))?;
     Ok(if give(ADDRESS6.into()).is_ok() { Ipv6::Here } else { Ipv6::Missing })

@@ -17,7 +17,7 @@ use super::mounts::Deferred;
 use super::sources::Sources;
 use super::sys::{self, SignalSet};
 use super::wire::{Event, Order, Refusal, Reporter, chain};
-use super::{enter, masks, network, root, sockets};
+use super::{enter, masks, network, redirect, root, sockets};
 use crate::config::{self, Scope};
 use crate::identity::{Identity, Mapping};
 use crate::plan::Rlimits;
@@ -79,7 +79,10 @@ fn build(
     let refused = |what: &'static str| move |why: std::io::Error| Event::Refused(Refusal::new(what, why));
     order.plan.rlimits = within_own(&order.plan.rlimits);
     if let Some(sockets) = &sockets {
-        network::open()?;
+        let ipv6 = network::open()?;
+        if order.plan.egress.any {
+            redirect::open(ipv6)?;
+        }
         sockets::offer(sockets).map_err(refused("passing sockets on"))?;
     }
     let sources = match identity.mapping {

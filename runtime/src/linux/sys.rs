@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::time::Duration;
@@ -166,18 +167,8 @@ pub struct Peer {
 /// The kernel's.
 pub fn peer(socket: impl AsFd) -> io::Result<Peer> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: both pointers are to live values, and the size is that of the first.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut size,
-        )
-    };
-    if result == 0 { Ok(Peer { pid: peer.pid, uid: peer.uid }) } else { Err(io::Error::last_os_error()) }
+    option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, &mut peer)?;
+    Ok(Peer { pid: peer.pid, uid: peer.uid })
 }
 
 /// A set of signals.
@@ -514,6 +505,38 @@ pub fn attach_filter(socket: impl AsFd, program: &[Instruction]) -> io::Result<(
             (&raw const program).cast(),
             size_of::<libc::sock_fprog>() as libc::socklen_t,
         )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Where a connection was to go that netfilter led to this socket; where it was not led, its own address.
+///
+/// # Errors
+/// The kernel's: `ENOENT` where it keeps no track of the connection.
+pub fn original_destination(socket: impl AsFd) -> io::Result<SocketAddr> {
+    use rustix::net::AddressFamily;
+    let family = rustix::net::sockopt::socket_domain(&socket)?;
+    if family == AddressFamily::INET6 {
+        // SAFETY: an all-zero sockaddr_in6 is a valid value of that plain C structure.
+        let mut address: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+        option(&socket, libc::SOL_IPV6, libc::IP6T_SO_ORIGINAL_DST, &mut address)?;
+        let port = u16::from_be(address.sin6_port);
+        return Ok(SocketAddr::from((Ipv6Addr::from(address.sin6_addr.s6_addr), port)));
+    }
+    // SAFETY: the same of sockaddr_in.
+    let mut address: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+    option(&socket, libc::SOL_IP, libc::SO_ORIGINAL_DST, &mut address)?;
+    let octets = address.sin_addr.s_addr.to_ne_bytes();
+    Ok(SocketAddr::from((Ipv4Addr::from(octets), u16::from_be(address.sin_port))))
+}
+
+/// Reads an option whose value is a plain C structure, getsockopt(2).
+fn option<T>(socket: impl AsFd, level: c_int, name: c_int, value: &mut T) -> io::Result<()> {
+    let mut size = size_of::<T>() as libc::socklen_t;
+    // SAFETY: both pointers are to live values, and the size is that of the first, which every call here has as a structure
+    // that any bytes are a value of.
+    let result = unsafe {
+        libc::getsockopt(socket.as_fd().as_raw_fd(), level, name, ptr::from_mut(value).cast(), &raw mut size)
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
