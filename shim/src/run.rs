@@ -243,6 +243,9 @@ pub fn require(report: &Report, least: Tier) -> Result<(), Failure> {
     }
     if tier == Tier::One {
         show::warn(&format!("the cage is of tier 1 of 3{}", missing()));
+        if let Some(status @ Status::Partial(_)) = report.status(Layer::Egress) {
+            show::warn(&format!("egress is {status}"));
+        }
     }
     Ok(())
 }

@@ -17,6 +17,9 @@ pub struct Egress {
     /// Every public address and every name, any port.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub any: bool,
+    /// Where there are no namespaces, the ports alone may be what is enforced: the user said so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_port: bool,
 }
 
 impl Egress {

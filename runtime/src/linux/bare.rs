@@ -23,7 +23,7 @@ use super::programs::{self, Kind};
 use super::wire::Refusal;
 use crate::identity::{Identity, Mapping};
 use crate::plan::{Exec, Plan, Programs, Provider, Variable, What};
-use bundle::{Access, Secret};
+use bundle::{Access, Egress, Secret};
 
 /// What stands in for the mounts of a plan.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -44,6 +44,8 @@ pub struct Bare {
     pub nproc: u64,
     /// A file that is the server's own and not granted, to try Landlock with.
     pub canary: PathBuf,
+    /// TCP ports that can be connected to, at any host.
+    pub ports: Vec<u16>,
 }
 
 /// Files of the system that programs read wherever they run: names of users and hosts, zones, certificates, locales.
@@ -62,6 +64,9 @@ const SYSTEM: [&str; 13] = [
     "/usr/share/locale",
     "/usr/share/zoneinfo",
 ];
+
+/// Where names of the network are asked for, by who may connect.
+const RESOLVERS: &str = "/etc/resolv.conf";
 
 /// What of `/proc` is about the machine and not about anybody's processes.
 const MACHINE: [&str; 8] = [
@@ -92,7 +97,9 @@ impl Bare {
         let of_python = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b"python3");
         let settings = fs::read_dir("/etc").into_iter().flatten().flatten().filter(of_python).map(|entry| entry.path());
         let system = SYSTEM.iter().chain(&MACHINE).map(PathBuf::from).chain(settings);
-        let read = self.read.iter().cloned().chain(system).chain([own]).map(|path| Right::new(path, readable()));
+        let names = (!self.ports.is_empty()).then(|| PathBuf::from(RESOLVERS));
+        let read =
+            self.read.iter().cloned().chain(system).chain([own]).chain(names).map(|path| Right::new(path, readable()));
         let write = self.write.iter().map(|path| Right::new(path, readable() | writable()));
         let program = if self.programs == Exec::Allowed { AccessFs::Execute.into() } else { BitFlags::empty() };
         let granted = self.granted.iter().map(|(path, access)| match access {
@@ -228,6 +235,7 @@ pub fn relocate(plan: &Plan, place: &Place, why: &str) -> Result<(Plan, Bare), R
         programs: if plan.programs == Programs::Any { Exec::Allowed } else { Exec::Denied },
         nproc: guard::tasks_of(plan.identity.uid) + plan.rlimits.nproc,
         canary: place.canary(),
+        ports: ports(&plan.egress)?,
     };
     let mut granted = Vec::new();
     // What lies elsewhere than it is called: the run's own directories, which variables and the package's words can name.
@@ -307,6 +315,30 @@ pub fn relocate(plan: &Plan, place: &Place, why: &str) -> Result<(Plan, Bare), R
     Ok((Plan { command, env, workdir, ..plan.clone() }, bare))
 }
 
+/// The TCP ports of what is granted, with that at which names are asked for: Landlock knows no hosts.
+fn ports(egress: &Egress) -> Result<Vec<u16>, Refusal> {
+    const DNS: u16 = 53;
+    let refuse = |what: &str, why: &str, hint: &str| Err(Refusal::new(what, why).hint(hint));
+    let rest = "or allow user namespaces, as `smcp doctor --fix` shows";
+    if egress.is_empty() {
+        return Ok(Vec::new());
+    }
+    if egress.any {
+        let why = "this machine's own services are kept apart by a network namespace alone";
+        return refuse("connecting anywhere", why, &format!("name what is to be reached by --allow-net, {rest}"));
+    }
+    if !egress.by_port {
+        let why = "hosts are told apart by a network namespace alone; Landlock knows ports";
+        let hint = format!("accept any host on the granted ports by --net-by-port, {rest}");
+        return refuse("connecting out by name", why, &hint);
+    }
+    let named = egress.outbound.iter().flat_map(|outbound| &outbound.ports).chain(&egress.host_ports).copied();
+    let mut ports: Vec<u16> = named.chain([DNS]).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    Ok(ports)
+}
+
 /// The server's variables with its own home, and with what names the package's paths resolved.
 fn environment(plan: &Plan, place: &Place, inside: &dyn Fn(&Path) -> Option<PathBuf>) -> Vec<Variable> {
     let list = |value: &str| {
@@ -328,6 +360,10 @@ fn environment(plan: &Plan, place: &Place, inside: &dyn Fn(&Path) -> Option<Path
         }
     };
     add("TMPDIR", place.temporary().display().to_string());
+    if !plan.egress.is_empty() {
+        // Datagrams are refused, which glibc asks for names by. Other resolvers find none.
+        add("RES_OPTIONS", "use-vc".into());
+    }
     // git ends where the system's settings are there and closed; in a root of its own there are none.
     add("GIT_CONFIG_NOSYSTEM", "1".into());
     env

@@ -11,8 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
-    RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -39,6 +39,11 @@ pub fn confine(order: &Order, entry: Option<&Path>) -> (Status, Option<ABI>) {
     };
     let rights = bare.map_or_else(|| rights(order, entry), Bare::rights);
     let rules = rights.into_iter().try_fold(rules, |rules, right| right.add_to(rules, abi));
+    // Before ABI 4 there is no socket at all.
+    let ports = bare.filter(|_| abi >= ABI::V4).map_or(&[][..], |bare| &bare.ports);
+    let rules = rules.and_then(|rules| {
+        ports.iter().try_fold(rules, |rules, port| rules.add_rule(NetPort::new(*port, AccessNet::ConnectTcp)))
+    });
     if let Err(why) = rules.and_then(RulesetCreated::restrict_self) {
         return (Status::Absent(format!("ABI {abi}: {}", chain(&why))), None);
     }
@@ -75,7 +80,7 @@ fn create(abi: ABI, network: bool) -> Result<RulesetCreated, String> {
         let mut rules = rules.handle_access(AccessFs::from_all(abi))?;
         let ports = AccessNet::from_all(abi);
         if network && !ports.is_empty() {
-            // No rule follows: no port is granted.
+            // What no rule follows for is refused.
             rules = rules.handle_access(ports)?;
         }
         let scopes = Scope::from_all(abi);

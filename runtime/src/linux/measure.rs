@@ -28,7 +28,7 @@ pub fn all(order: &Order, ours: &[BorrowedFd<'_>]) -> Report {
     report.set(Layer::NoNewPrivileges, no_new_privileges());
     report.set(Layer::ResourceLimits, resource_limits(&order.plan, bare));
     report.set(Layer::Descriptors, descriptors(ours));
-    if !order.plan.egress.is_empty() {
+    if bare.is_none() && !order.plan.egress.is_empty() {
         report.set(Layer::Egress, network::judge());
     }
     report

@@ -11,13 +11,14 @@ use ::landlock::ABI;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 
+use super::bare::Bare;
 use super::process::within_own;
 use super::seccomp::{self, Around};
 use super::sys::{self, Instruction, SignalSet};
 use super::wire::{Event, NotExecuted, NotExecutedKind, Order, Refusal, Reporter};
 use super::{landlock, measure, programs};
 use crate::plan::Rlimits;
-use crate::report::Layer;
+use crate::report::{Layer, Status};
 
 /// Runs the server's program once the supervisor says so. `lifeline` delivers one byte for yes and its end for no. Where
 /// there is no `filter` yet it is assembled for what Landlock rules here.
@@ -45,6 +46,9 @@ pub fn start(order: &Order, filter: Option<&[Instruction]>, events: &OwnedFd, li
             &assembled
         }
     };
+    if let Some(status) = order.bare.as_ref().and_then(|bare| by_port(bare, abi)) {
+        measured.set(Layer::Egress, status);
+    }
     measured.set(Layer::Seccomp, seccomp::confine(filter));
     report.send(&Event::Ready { measured });
     // While the supervisor writes.
@@ -60,6 +64,18 @@ pub fn start(order: &Order, filter: Option<&[Instruction]>, events: &OwnedFd, li
     };
     report.send(&Event::NotExecuted(failure));
     sys::exit_now(code)
+}
+
+/// What Landlock makes of the ports that are granted.
+fn by_port(bare: &Bare, abi: Option<ABI>) -> Option<Status> {
+    let ports: Vec<String> = bare.ports.iter().map(u16::to_string).collect();
+    match abi {
+        _ if ports.is_empty() => None,
+        Some(abi) if abi >= ABI::V4 => {
+            Some(Status::Partial(format!("ports alone: any host, this machine too, on {} by TCP", ports.join(", "))))
+        }
+        _ => Some(Status::Absent("this kernel's Landlock does not know ports, which it does since Linux 6.7".into())),
+    }
 }
 
 /// What libcontainer does in a container: rlimits and `no_new_privs`.
