@@ -6,6 +6,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod dns;
+mod guard;
+pub mod hello;
 mod names;
 mod proxy;
 mod rules;
@@ -18,6 +21,7 @@ use bundle::Egress;
 use crate::linux::Sockets;
 
 pub use proxy::Proxies;
+pub use rules::Name;
 pub use tally::{Refused, Totals, Traffic, Why};
 
 /// Listeners that are open; nothing is answered yet.

@@ -1,8 +1,10 @@
 //! What is granted, as questions that connections ask.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bundle::{Egress, Host, Outbound};
+
+use super::guard::is_forbidden;
 
 /// As long as a name may be, RFC 1035.
 const LONGEST_NAME: usize = 253;
@@ -42,6 +44,7 @@ impl Name {
 #[derive(Debug)]
 pub struct Rules {
     outbound: Vec<Outbound>,
+    host_ports: Vec<u16>,
     any: bool,
 }
 
@@ -68,7 +71,7 @@ pub enum Granted<'a> {
 impl Rules {
     /// Those of a grant.
     pub fn new(egress: &Egress) -> Rules {
-        Rules { outbound: egress.outbound.clone(), any: egress.any }
+        Rules { outbound: egress.outbound.clone(), host_ports: egress.host_ports.clone(), any: egress.any }
     }
 
     /// Whether everything public is granted.
@@ -110,6 +113,32 @@ impl Rules {
         self.outbound.iter().any(|rule| rule.ports.contains(&port) && holds(&rule.host, address))
     }
 
+    /// Whether an address that is not public was granted as such: by itself, or by a range that has nothing public in it.
+    /// `0.0.0.0/0` stands for the public ones alone.
+    pub fn grants_special(&self, address: IpAddr, port: u16) -> bool {
+        let address = address.to_canonical();
+        self.outbound.iter().any(|rule| {
+            let special = match rule.host {
+                Host::Range { network, prefix } => is_special(network, prefix),
+                _ => true,
+            };
+            special && rule.ports.contains(&port) && holds(&rule.host, address)
+        })
+    }
+
+    /// Whether a connection to this address may be made as such.
+    pub fn reaches(&self, address: IpAddr, port: u16) -> bool {
+        if is_forbidden(address) {
+            return self.grants_special(address, port);
+        }
+        self.any || self.grants_address(address, port)
+    }
+
+    /// Whether a port of the host's loopback is granted.
+    pub fn grants_host_port(&self, port: u16) -> bool {
+        self.host_ports.contains(&port)
+    }
+
     /// Whether a granted name stands below this one, which is not granted itself.
     pub fn has_below(&self, name: &Name) -> bool {
         self.outbound.iter().any(|rule| match &rule.host {
@@ -117,14 +146,6 @@ impl Rules {
                 granted == name.as_str() || Name(granted.as_str().into()).is_below(name.as_str())
             }
             Host::Address(_) | Host::Range { .. } => false,
-        })
-    }
-
-    /// Names that are granted by themselves, without those below a suffix.
-    pub fn exact_names(&self) -> impl Iterator<Item = Name> {
-        self.outbound.iter().filter_map(|rule| match &rule.host {
-            Host::Name(name) => Name::new(name),
-            _ => None,
         })
     }
 
@@ -193,8 +214,22 @@ pub fn in_range(network: IpAddr, prefix: u8, address: IpAddr) -> bool {
     }
 }
 
+/// Whether a range lies within one that is not public. None of these is longer than the prefixes that are asked for here.
+fn is_special(network: IpAddr, prefix: u8) -> bool {
+    let last = match network {
+        IpAddr::V4(v4) if prefix >= 8 => {
+            Ipv4Addr::from_bits(v4.to_bits() | u32::MAX.checked_shr(prefix.into()).unwrap_or(0)).into()
+        }
+        IpAddr::V6(v6) if prefix >= 7 => {
+            Ipv6Addr::from_bits(v6.to_bits() | u128::MAX.checked_shr(prefix.into()).unwrap_or(0)).into()
+        }
+        _ => return false,
+    };
+    is_forbidden(network) && is_forbidden(last)
+}
+
 /// The loopback address of each family.
-pub const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(std::net::Ipv6Addr::LOCALHOST)];
+pub const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 #[cfg(test)]
 mod tests {
@@ -280,6 +315,31 @@ mod tests {
         let all = super::tests::rules(&["0.0.0.0/0:1", "[::/0]:2"]);
         let is = |address: &str, port| all.grants_address(address.parse().unwrap(), port);
         assert!(is("9.9.9.9", 1) && is("fe80::1", 2) && !is("9.9.9.9", 2) && !is("fe80::1", 1));
+    }
+
+    #[test]
+    fn a_wide_range_stands_for_what_is_public_in_it() {
+        let wide = rules(&["0.0.0.0/0:443", "[::/0]:443", "100.0.0.0/8:443", "169.0.0.0/8:443"]);
+        for public in ["1.1.1.1", "100.1.1.1", "2606:4700::1", "::ffff:1.1.1.1"] {
+            assert!(wide.reaches(public.parse().unwrap(), 443), "{public}");
+        }
+        for special in ["127.0.0.1", "10.0.0.1", "100.64.0.1", "169.254.169.254", "::1", "fd00::1", "::ffff:127.0.0.1"]
+        {
+            assert!(!wide.reaches(special.parse().unwrap(), 443), "{special}");
+        }
+        let narrow = rules(&[
+            "127.0.0.0/8:443",
+            "10.0.0.0/8:443",
+            "169.254.169.254:443",
+            "[fc00::/7]:443",
+            "[::1]:443",
+            "192.168.0.0/16:443",
+        ]);
+        for special in ["127.0.0.1", "10.0.0.1", "169.254.169.254", "::1", "fd00::1", "::ffff:127.0.0.1", "192.168.3.4"]
+        {
+            assert!(narrow.reaches(special.parse().unwrap(), 443), "{special}");
+            assert!(!narrow.reaches(special.parse().unwrap(), 80), "{special}");
+        }
     }
 
     #[test]

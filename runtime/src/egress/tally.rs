@@ -31,10 +31,16 @@ pub enum Why {
     AddressForbidden,
     /// TLS was begun with another name than the one that was asked for.
     WrongSni,
+    /// TLS was begun in a way that hides the name, or is none.
+    BadHello,
+    /// UDP, which is not carried, but for DNS.
+    Udp,
     /// The host found no address of the name.
     Unresolved,
     /// The host could not connect.
     Unreachable,
+    /// The host's proxy did not connect.
+    ProxyFailed,
     /// As many connections were open as one run may have.
     TooManyConnections,
     /// As many names had an address as one run may have.
@@ -66,7 +72,14 @@ impl Refused {
         let host = match self.why {
             Why::NameNotGranted | Why::PortNotGranted | Why::AddressNotGranted | Why::WrongSni => self.host.clone(),
             Why::AddressForbidden => self.address?.to_string(),
-            Why::Unresolved | Why::Unreachable | Why::TooManyConnections | Why::TooManyNames | Why::PortTaken => {
+            Why::BadHello
+            | Why::Udp
+            | Why::Unresolved
+            | Why::Unreachable
+            | Why::ProxyFailed
+            | Why::TooManyConnections
+            | Why::TooManyNames
+            | Why::PortTaken => {
                 return None;
             }
         };
@@ -91,8 +104,11 @@ impl fmt::Display for Why {
             Why::AddressNotGranted => "the address is not granted",
             Why::AddressForbidden => "it stands for an address of this machine or its networks",
             Why::WrongSni => "TLS was begun with another name than was connected to",
+            Why::BadHello => "TLS was begun in a way that is not understood",
+            Why::Udp => "UDP is not carried",
             Why::Unresolved => "the host found no address for it",
             Why::Unreachable => "the host could not connect",
+            Why::ProxyFailed => "the host's proxy did not connect",
             Why::TooManyConnections => "too many connections were open",
             Why::TooManyNames => "too many names were asked for",
             Why::PortTaken => "the port is taken inside the cage",
