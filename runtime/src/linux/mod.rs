@@ -17,18 +17,18 @@ mod first;
 mod guard;
 mod init;
 #[cfg(test)]
-mod inside;
+pub(crate) mod inside;
 mod keeper;
 mod landlock;
 mod masks;
 mod measure;
 mod mounts;
 mod netlink;
-mod network;
+pub(crate) mod network;
 mod process;
 mod programs;
 mod rate;
-mod redirect;
+pub(crate) mod redirect;
 mod root;
 mod scope;
 mod seccomp;
@@ -36,11 +36,12 @@ mod seccomp_table;
 mod server;
 mod shown;
 mod signals;
-mod sockets;
+pub(crate) mod sockets;
 mod sources;
 #[allow(unsafe_code)]
 mod sys;
 mod unpacking;
+pub(crate) mod sys;
 mod unheard;
 mod wire;
 

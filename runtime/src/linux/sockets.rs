@@ -69,7 +69,7 @@ impl Sockets {
     ///
     /// # Errors
     /// Where the cage process is gone.
-    pub(super) fn take_offer(&mut self) -> io::Result<Result<(), io::Error>> {
+    pub(crate) fn take_offer(&mut self) -> io::Result<Result<(), io::Error>> {
         let (failed, sockets) = receive(&self.channel)?;
         if failed != 0 {
             return Ok(Err(io::Error::from_raw_os_error(failed)));
