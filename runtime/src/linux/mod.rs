@@ -39,10 +39,9 @@ mod signals;
 pub(crate) mod sockets;
 mod sources;
 #[allow(unsafe_code)]
-mod sys;
-mod unpacking;
 pub(crate) mod sys;
 mod unheard;
+mod unpacking;
 mod wire;
 
 pub use advice::{Advice, advice};
@@ -52,7 +51,7 @@ pub use programs::useless_programs;
 pub use redirect::PORT as REDIRECTED;
 pub use signals::Signals;
 pub use sockets::{SocketKind, Sockets, answer};
-pub use unpacking::Unpacking;
 pub use sys::original_destination;
 pub use unheard::{Missed, Transport, Unheard};
+pub use unpacking::Unpacking;
 pub use wire::{NotExecuted, NotExecutedKind, Refusal};
