@@ -101,7 +101,7 @@ fn parts(address: IpAddr) -> (u8, u8, Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::net::{SocketAddr, TcpStream};
 
     use super::*;
     use crate::linux::inside::{in_a_namespace, listener};
