@@ -1,12 +1,14 @@
 //! From the host to what a name or an address stands for: its name service, the guard, the proxy, RFC 8305.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout};
@@ -23,6 +25,10 @@ const RESOLVE: Duration = Duration::from_secs(10);
 const CONNECT: Duration = Duration::from_secs(20);
 /// How long one attempt is alone, RFC 8305 5.
 const HEAD_START: Duration = Duration::from_millis(250);
+/// How long an answer of the host's name service is used again. Its own caches keep it longer.
+const RECENT: Duration = Duration::from_secs(1);
+/// Names with such an answer.
+const MOST_RECENT: usize = 256;
 /// Addresses of one name that are tried.
 const MOST_ADDRESSES: usize = 32;
 
@@ -65,7 +71,7 @@ pub enum Resolver {
     Host,
     /// A test.
     #[cfg(test)]
-    Table(std::collections::HashMap<String, Vec<IpAddr>>),
+    Table(HashMap<String, Vec<IpAddr>>),
     /// Nobody, for a minute.
     #[cfg(test)]
     Silent,
@@ -90,16 +96,49 @@ impl Resolver {
     }
 }
 
+/// What names stood for a moment ago, so that a hundred connections at once ask the host's name service a few times.
+#[derive(Debug, Default)]
+pub struct Recent(RefCell<HashMap<Name, Said>>);
+
+/// When, and what.
+type Said = (Instant, Rc<[IpAddr]>);
+
+impl Recent {
+    fn get(&self, name: &Name) -> Option<Rc<[IpAddr]>> {
+        let known = self.0.borrow();
+        let (when, all) = known.get(name)?;
+        (when.elapsed() < RECENT).then(|| Rc::clone(all))
+    }
+
+    fn put(&self, name: &Name, all: Rc<[IpAddr]>) -> Rc<[IpAddr]> {
+        let mut known = self.0.borrow_mut();
+        if known.len() >= MOST_RECENT {
+            known.retain(|_, (when, _)| when.elapsed() < RECENT);
+        }
+        if known.len() < MOST_RECENT {
+            known.insert(name.clone(), (Instant::now(), Rc::clone(&all)));
+        }
+        all
+    }
+
+    /// An address that does not answer may be an old one.
+    fn forget(&self, name: &Name) {
+        self.0.borrow_mut().remove(name);
+    }
+}
+
 /// All that decides how a connection is made.
 pub struct Out {
     /// Who resolves.
     pub resolver: Resolver,
     /// The host's proxy.
     pub proxies: Proxies,
+    /// What it said a moment ago.
+    pub recent: Recent,
     /// This machine's addresses.
     pub own: Own,
     /// What is granted of addresses.
-    pub rules: std::rc::Rc<Rules>,
+    pub rules: Rc<Rules>,
 }
 
 impl Out {
@@ -116,7 +155,7 @@ impl Out {
             },
             Target::Name(name, port) => match self.proxies.for_name(name, *port) {
                 Some(proxy) => through::connect(self, proxy, target, space).await?,
-                None => any_of(self.guarded(name, *port).await?).await?,
+                None => any_of(self.guarded(name, *port).await?).await.inspect_err(|_| self.recent.forget(name))?,
             },
         };
         tune(&stream);
@@ -132,17 +171,26 @@ impl Out {
         any_of(addresses).await.map_err(|_| Why::ProxyFailed.into())
     }
 
+    /// Whether an address is public and not this machine's, or was granted although it is neither.
+    pub fn may(&self, address: IpAddr, port: u16) -> bool {
+        let public = !is_forbidden(address) && !self.own.has(address);
+        public || self.rules.grants_special(address, port)
+    }
+
     /// The addresses of a name that it may lead to.
     async fn guarded(&self, name: &Name, port: u16) -> Result<Vec<SocketAddr>, Failed> {
-        let all = self.resolver.addresses(name.as_str(), port).await.map_err(|why| {
-            tracing::info!("{} is not resolved: {why}", name.as_str());
-            Why::Unresolved
-        })?;
-        let may = |address: &SocketAddr| {
-            let public = !is_forbidden(address.ip()) && !self.own.has(address.ip());
-            public || self.rules.grants_special(address.ip(), port)
+        let all = match self.recent.get(name) {
+            Some(all) => all,
+            None => {
+                let all = self.resolver.addresses(name.as_str(), port).await.map_err(|why| {
+                    tracing::info!("{} is not resolved: {why}", name.as_str());
+                    Why::Unresolved
+                })?;
+                self.recent.put(name, all.iter().map(SocketAddr::ip).collect())
+            }
         };
-        let (right, wrong): (Vec<_>, Vec<_>) = all.into_iter().partition(may);
+        let all = all.iter().map(|address| SocketAddr::new(*address, port));
+        let (right, wrong): (Vec<_>, Vec<_>) = all.partition(|address| self.may(address.ip(), port));
         match (right.is_empty(), wrong.first()) {
             (true, Some(wrong)) => Err(Failed(Why::AddressForbidden, Some(wrong.ip().to_canonical()))),
             (true, None) => Err(Why::Unresolved.into()),
@@ -219,6 +267,19 @@ async fn race(mut waiting: VecDeque<SocketAddr>) -> io::Result<TcpStream> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn recent_answers_are_few_and_can_be_forgotten() {
+        let recent = Recent::default();
+        let name = |number| Name::new(&format!("n{number}.test")).unwrap();
+        for number in 0..2 * MOST_RECENT {
+            recent.put(&name(number), Rc::new([LOOPBACK[0]]));
+        }
+        assert!(recent.0.borrow().len() <= MOST_RECENT);
+        recent.put(&name(0), Rc::new([LOOPBACK[0]]));
+        recent.forget(&name(0));
+        assert_eq!(recent.get(&name(0)), None);
+    }
 
     #[test]
     fn families_take_turns() {

@@ -240,7 +240,7 @@ impl State {
         if address.is_loopback() || address.is_unspecified() {
             return self.rules.grants_host_port(port).then_some(Target::Host(port));
         }
-        if is_ours(address) || !self.rules.reaches(address, port) {
+        if is_ours(address) || !self.rules.reaches(address, port) || !self.out.may(address, port) {
             self.refuse(&address.to_string(), Some(port), Why::AddressNotGranted);
             return None;
         }

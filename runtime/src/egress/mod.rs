@@ -42,7 +42,7 @@ use tokio::sync::oneshot;
 
 use crate::linux::{REDIRECTED, Sockets, Unheard};
 
-use self::connect::{Out, Resolver};
+use self::connect::{Out, Recent, Resolver};
 use self::copy::Space;
 use self::engine::{Places, Purpose, State};
 use self::guard::Own;
@@ -162,7 +162,13 @@ impl Engine {
             names: RefCell::new(Names::default()),
             listening: RefCell::new(Listening::new(MOST_LISTENERS.min(files / 4), self.everywhere)),
             tally: RefCell::new(Tally::new(refused)),
-            out: Out { resolver: self.resolver, proxies: self.proxies, own: Own::default(), rules: Rc::clone(&rules) },
+            out: Out {
+                resolver: self.resolver,
+                proxies: self.proxies,
+                recent: Recent::default(),
+                own: Own::default(),
+                rules: Rc::clone(&rules),
+            },
             rules,
             supply: self.supply,
             space: Space::default(),

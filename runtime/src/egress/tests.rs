@@ -363,6 +363,19 @@ fn a_name_does_not_lead_to_what_is_not_public() {
             let refused = cage.refused(&name, Some(80), Why::AddressForbidden);
             assert_eq!(refused.address.unwrap(), address.parse::<IpAddr>().unwrap().to_canonical());
         }
+        // A public address of this machine's own, for literals too.
+        serve_echo("5.6.7.8:80", "own");
+        let added =
+            Command::new("ip").args(["address", "add", "5.6.7.8/32", "dev", "lo"]).status().expect("iproute2 is there");
+        assert!(added.success());
+        let names: &[(&str, &[&str])] = &[("own.test", &["5.6.7.8"])];
+        let cage = Plan { outbound: &["own.test:80", "5.0.0.0/8:80"], names, ..Plan::default() }.start();
+        assert_eq!(end_of(cage.reaches("own.test", 80)), ErrorKind::ConnectionReset);
+        assert_eq!(cage.refused("own.test", Some(80), Why::AddressForbidden).flag().unwrap(), "--allow-net 5.6.7.8:80");
+        assert_eq!(end_of(cage.connects([5, 6, 7, 8], 80).unwrap()), ErrorKind::ConnectionReset);
+        cage.refused("5.6.7.8", Some(80), Why::AddressNotGranted);
+        let cage = Plan { outbound: &["own.test:80", "5.6.7.8:80"], names, ..Plan::default() }.start();
+        says(&mut cage.reaches("own.test", 80), "own");
         serve_echo("1.2.3.4:80", "public");
         serve_echo("10.1.2.3:80", "private");
         let names: &[(&str, &[&str])] = &[("both.test", &["127.0.0.1", "1.2.3.4"]), ("private.test", &["10.1.2.3"])];
