@@ -15,6 +15,7 @@ mod escape;
 mod fake;
 mod fuzzed;
 mod host;
+mod hub;
 mod image;
 mod known_attacks;
 mod liar;

@@ -8,6 +8,7 @@
 pub mod build;
 mod config;
 mod grant;
+mod hub;
 mod limits;
 mod manifest;
 mod node;
@@ -26,6 +27,7 @@ pub use grant::{
     CallerEnv, Denied, Egress, EnvFlag, FlagError, Grant, Mount, MountFlag, Reason, ReasonKind, Request, StateName,
     Subprocess, SubprocessFlag, Withheld, Workdir, judge, parse_env_file,
 };
+pub use hub::{from_hub, to_hub};
 pub use limits::{LimitRequest, Limits};
 pub use manifest::{
     ArgKind, ArgSpec, Entrypoint, EnvSpec, HostRuntime, LABEL, Manifest, ManifestError, Mcp, SERVER_NAME_LABEL, Source,

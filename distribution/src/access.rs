@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::auth::Places;
+use crate::hub::{Convert, Unmake};
 use crate::{Secret, url};
 
 /// How registries are reached. The default is what a machine without any configuration has.
@@ -17,6 +18,10 @@ pub struct Access {
     pub proxies: Proxies,
     /// Where credentials lie.
     pub credentials: Places,
+    /// How an image is made of what a hub delivers; without it hubs are not asked for packages.
+    pub convert: Option<Convert>,
+    /// How a hub's bundle is made of an image; without it nothing is pushed to hubs.
+    pub unmake: Option<Unmake>,
 }
 
 /// What is configured for one host.

@@ -109,6 +109,14 @@ pub enum Error {
         /// When it wants to be asked again, in seconds.
         retry_after: Option<u32>,
     },
+    /// Its hub says that a version must not run.
+    #[error("{what} is {status}, says its hub, so it does not run")]
+    Withdrawn {
+        /// The package and its version.
+        what: String,
+        /// What the hub calls it.
+        status: String,
+    },
     /// A blob stopped arriving.
     #[error("{digest}: the transfer broke off: {source}")]
     Broken {
@@ -157,6 +165,8 @@ pub enum Kind {
     Resolve,
     /// Content that is not what it should be.
     Verification,
+    /// It is what it should be, and must not run.
+    Denied,
     /// The machine's own files.
     Store,
 }
@@ -178,6 +188,7 @@ impl Error {
             | Self::Status { .. }
             | Self::Broken { .. } => Kind::Resolve,
             Self::Verification { .. } | Self::Damaged(_) => Kind::Verification,
+            Self::Withdrawn { .. } => Kind::Denied,
             Self::Store { .. } | Self::Unusable { .. } => Kind::Store,
         }
     }
@@ -196,6 +207,7 @@ impl Error {
             Self::Unreachable { why, .. } if why.contains("certificate") => {
                 Some("a private authority is named by SSL_CERT_FILE, or by `ca_file` under `registries` in the configuration".into())
             }
+            Self::Withdrawn { .. } => Some("another version of it may run; its publisher or the hub knows why".into()),
             Self::Damaged(_) => Some("it was set aside; run the command again to fetch a new copy".into()),
             Self::Address { .. } => Some("plain http is for this machine's own registries, and for those that are `insecure` under `registries`".into()),
             Self::Store { source, .. } if source.kind() == io::ErrorKind::StorageFull => {

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::hub::Hub;
 use crate::registry::{Repository, Sent};
 use crate::source::{Place, locate};
 use crate::store::{Blob, Origin, Verified};
@@ -29,8 +30,10 @@ pub fn push(store: &Store, descriptor: &Descriptor, target: &Reference, net: &Ne
         Pushed { descriptor: descriptor.bare(), target: target.to_string(), uploaded: 0, present: 0, bytes: 0 };
     match target {
         Reference::Registry(name) => {
-            to_registry(store, &parts, name, net, &mut pushed)?;
-            store.remember_as(&canonical(target, net)?, descriptor, Origin::Fetched)?;
+            // What a hub makes of it is another image.
+            if to_registry(store, &parts, name, net, &mut pushed)? == Language::Distribution {
+                store.remember_as(&canonical(target, net)?, descriptor, Origin::Fetched)?;
+            }
         }
         Reference::OciLayout(place) => to_layout(store, &parts, place, &mut pushed)?,
         _ => return Err(Error::NotBuilt(target.to_string())),
@@ -87,7 +90,14 @@ impl Parts {
     }
 }
 
-fn to_registry(store: &Store, parts: &Parts, name: &Name, net: &Network, pushed: &mut Pushed) -> Result<()> {
+/// What a registry speaks.
+#[derive(PartialEq, Eq)]
+enum Language {
+    Distribution,
+    Hub,
+}
+
+fn to_registry(store: &Store, parts: &Parts, name: &Name, net: &Network, pushed: &mut Pushed) -> Result<Language> {
     let place = locate(name, net)?;
     if net.mode == Mode::Offline {
         return Err(Error::Offline(place.name()));
@@ -100,6 +110,10 @@ fn to_registry(store: &Store, parts: &Parts, name: &Name, net: &Network, pushed:
     let from: BTreeSet<_> = elsewhere.values().cloned().collect();
     let from: Vec<_> = from.into_iter().collect();
     let repository = Repository::for_writing(&place.host, &place.repository, &from, &net.access);
+    if let Some(hub) = Hub::of(&place.host, &place.repository, net).filter(|_| !repository.speaks_distribution()) {
+        to_hub(store, &hub, &place, net, pushed)?;
+        return Ok(Language::Hub);
+    }
     for blob in &parts.blobs {
         let there = repository.has_blob(blob)? || {
             let from = elsewhere.get(&blob.digest).map(String::as_str);
@@ -109,7 +123,25 @@ fn to_registry(store: &Store, parts: &Parts, name: &Name, net: &Network, pushed:
     }
     let (last, children) = parts.documents.split_last().expect("the image itself is one");
     children.iter().try_for_each(|child| repository.put_manifest(child.descriptor().digest.as_str(), child))?;
-    repository.put_manifest(&reference, last)
+    repository.put_manifest(&reference, last)?;
+    Ok(Language::Distribution)
+}
+
+/// A hub takes the source tree of a package, and makes a version of its own of it.
+fn to_hub(store: &Store, hub: &Hub, place: &Place, net: &Network, pushed: &mut Pushed) -> Result<()> {
+    let refused = |why: String| Error::Verification { what: pushed.descriptor.digest.to_string(), why };
+    let unmake = net.access.unmake.ok_or_else(|| refused("this program makes no bundles for a hub".into()))?;
+    let offered = unmake(&pushed.descriptor, store).map_err(refused)?;
+    if let Selector::Version(text) | Selector::Tag(text) = &place.selector
+        && *text != offered.version
+    {
+        return Err(refused(format!("it is version {:?}, and the target names {text:?}", offered.version)));
+    }
+    hub.publish(&offered)?;
+    let bundle = offered.bundle.descriptor().clone();
+    pushed.count(false, &bundle);
+    store.drop_blob(&bundle);
+    Ok(())
 }
 
 /// Other repositories of the same registry that the store knows to have some of the blobs.

@@ -18,11 +18,11 @@ use crate::auth::Login;
 use crate::store::{Blob, Verified};
 use crate::url::Url;
 use crate::{Access, Descriptor, Digest, Document, Error, Kind, MAX_MANIFEST, Network, Result, json};
-use http::{Answer, Body, Request};
-use session::Session;
 
 pub(crate) use download::Download;
+pub(crate) use http::{Answer, Body, Request};
 pub(crate) use patience::Patience;
+pub(crate) use session::Session;
 pub(crate) use upload::Sent;
 
 /// Everything that a manifest may be.
@@ -87,6 +87,11 @@ impl Sources {
         self.first(|repository| repository.referrers(digest, kind))
     }
 
+    /// Whether the registry itself speaks the distribution specification.
+    pub(crate) fn speak_distribution(&self) -> bool {
+        self.0.last().is_none_or(|repository| repository.session.speaks_distribution())
+    }
+
     /// The body of a blob, to be hashed by whoever reads it.
     pub(crate) fn blob(&self, descriptor: &Descriptor) -> Result<Download<'_>> {
         Download::start(&self.0, descriptor)
@@ -124,6 +129,11 @@ impl Repository {
             .chain(also.iter().map(|other| format!("repository:{other}:pull")))
             .collect();
         Self { session: Session::new(access.clone(), &host, &path, scopes, patience), path }
+    }
+
+    /// Whether the registry speaks the distribution specification.
+    pub(crate) fn speaks_distribution(&self) -> bool {
+        self.session.speaks_distribution()
     }
 
     fn manifest(&self, reference: &str) -> Result<(Descriptor, Vec<u8>)> {
@@ -257,6 +267,9 @@ impl Repository {
 pub(crate) fn try_login(host: &str, login: &Login, net: &Network) -> Result<()> {
     let (host, _) = docker_hub(host, "");
     let session = Session::with_login(net.access.clone(), &host, login);
+    if !session.speaks_distribution() {
+        return crate::hub::try_login(&host, login, net);
+    }
     session.patience().repeat(|| {
         let request =
             Request::new("GET", Url::at(&host, "/v2/".into(), &net.access)).header("accept", "application/json");

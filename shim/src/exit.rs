@@ -123,6 +123,7 @@ fn code_of(kind: Kind) -> u8 {
         Kind::Reference => USAGE,
         Kind::Resolve | Kind::Store => RESOLVE,
         Kind::Verification => VERIFICATION,
+        Kind::Denied => DENIED,
     }
 }
 

@@ -63,6 +63,8 @@ impl Settings {
         let mut access = Access::default();
         access.credentials.own = Some(own.join("credentials.json"));
         access.credentials.docker = docker_files(&home);
+        access.convert = Some(bundle::from_hub);
+        access.unmake = Some(bundle::to_hub);
         Settings {
             registry: DEFAULT_REGISTRY.into(),
             access,

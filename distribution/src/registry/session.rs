@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::http::{Answer, Body, Http, Request};
 use super::patience::Patience;
 use crate::auth::{Challenge, Login, basic};
-use crate::url::escaped;
+use crate::url::{Url, escaped};
 use crate::{Access, Error, Result, Secret, json};
 
 /// The largest answer of a token service, in bytes.
@@ -28,6 +28,8 @@ pub(crate) struct Session {
     repository: String,
     /// What a token has to allow, as `repository:acme/tool:pull`.
     scopes: Vec<String>,
+    /// It speaks the hub's API, where a password is exchanged for a token at the hub itself.
+    is_hub: bool,
     shown: Mutex<Shown>,
 }
 
@@ -49,7 +51,33 @@ impl Session {
         patience: Patience,
     ) -> Self {
         let http = Http::new(access, patience);
-        Self { http, host: host.into(), repository: repository.into(), scopes, shown: Mutex::default() }
+        Self { http, host: host.into(), repository: repository.into(), scopes, is_hub: false, shown: Mutex::default() }
+    }
+
+    /// With a registry that speaks the hub's API.
+    pub(crate) fn of_a_hub(access: Arc<Access>, host: &str, repository: &str) -> Self {
+        Self { is_hub: true, ..Self::new(access, host, repository, Vec::new(), Patience::Needed) }
+    }
+
+    /// Shows a login at once, to a hub that may ask for none where it is tried out.
+    pub(crate) fn show(&self, login: &Login) -> Result<()> {
+        let mut shown = self.shown();
+        shown.login = Some(Some((login.clone(), "what was given".into())));
+        shown.header = Some(self.hub_header(login, &shown)?);
+        Ok(())
+    }
+
+    /// Whether the host speaks the distribution specification: it answers `/v2/`, or asks there for credentials as that
+    /// says. Where it cannot be asked, nobody knows better.
+    pub(crate) fn speaks_distribution(&self) -> bool {
+        let url = Url::at(&self.host, "/v2/".into(), &self.http.access);
+        match self.http.run(&Request::new("GET", url), &self.host, None) {
+            Ok(answer) if answer.status() == 401 => {
+                !answer.challenges().is_empty() || answer.header("docker-distribution-api-version").is_some()
+            }
+            Ok(answer) => !matches!(answer.status(), 400..=499 | 501),
+            Err(_) => true,
+        }
     }
 
     /// With a login that is tried out.
@@ -110,6 +138,15 @@ impl Session {
 
     fn answer_to(&self, refusal: &Answer, login: Option<&Login>, shown: &Shown) -> Result<Secret> {
         let challenges = refusal.challenges();
+        if self.is_hub {
+            return match login {
+                Some(Login::Password { username, password }) if challenges.contains(&Challenge::Basic) => {
+                    Ok(basic(username, password))
+                }
+                Some(login) => self.hub_header(login, shown),
+                None => Err(self.refused(shown)),
+            };
+        }
         let bearer = challenges.iter().find_map(|challenge| match challenge {
             Challenge::Bearer { realm, service } => Some((realm, service.as_deref())),
             Challenge::Basic => None,
@@ -123,6 +160,26 @@ impl Session {
             }
             (None, None) => Err(self.refused(shown)),
         }
+    }
+
+    /// What a hub is shown: a token, or one that it gives for a password; in its open-source mode the password itself.
+    fn hub_header(&self, login: &Login, shown: &Shown) -> Result<Secret> {
+        let (username, password) = match login {
+            Login::Token(token) => return Ok(Login::token_header(token)),
+            Login::Identity(_) => return Err(self.unauthorized("a hub takes no identity token")),
+            Login::Password { username, password } => (username, password),
+        };
+        let url = Url::at(&self.host, "/v1/auth/login".into(), &self.http.access);
+        let form = serde_json::json!({"username": username, "password": password.expose()}).to_string();
+        self.http.patience.repeat(|| {
+            let body = Body::Document(form.as_bytes(), "application/json");
+            let answer = self.http.run(&Request::new("POST", url.clone()).body(body), &self.host, None)?;
+            match answer.status() {
+                401 | 403 => Err(self.refused(shown)),
+                404 | 405 | 501 => Ok(basic(username, password)),
+                _ => read_token(answer.expect(&[200])?, &self.host),
+            }
+        })
     }
 
     /// A token from the service that the registry names.
@@ -160,14 +217,14 @@ impl Session {
         })
     }
 
-    fn token_request(&self, realm: &crate::url::Url, service: Option<&str>) -> Request<'static> {
+    fn token_request(&self, realm: &Url, service: Option<&str>) -> Request<'static> {
         let url = service.into_iter().fold(realm.clone(), |url, service| url.with("service", service));
         let url = self.scopes.iter().fold(url, |url, scope| url.with("scope", scope));
         Request::new("GET", url)
     }
 
     /// OAuth 2: an identity token for one that opens the repository.
-    fn exchange(&self, url: &crate::url::Url, service: Option<&str>, token: &Secret) -> Result<Answer> {
+    fn exchange(&self, url: &Url, service: Option<&str>, token: &Secret) -> Result<Answer> {
         let scope = self.scopes.join(" ");
         let mut form = format!("grant_type=refresh_token&client_id={CLIENT}&refresh_token={}", escaped(token.expose()));
         for (name, value) in [("service", service), ("scope", Some(&*scope))] {

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use super::{Freshness, Mode, Network, Resolved, Source, Way, choose, suffix};
+use crate::hub::Hub;
 use crate::registry::{Patience, Sources};
 use crate::store::{Origin, Remembered};
 use crate::url::Url;
@@ -93,11 +94,18 @@ fn pinned(place: &Place, digest: &Digest, store: &Store, net: &Network, way: &Wa
         let descriptor = Descriptor::new(document.media_type(), digest.clone(), bytes.len() as u64);
         return Ok((descriptor, Freshness::Cached));
     }
+    // A hub's digest is not the image's that was made of it: the name tells.
+    if let Some(known) = store.recall(&place.name())?.filter(|known| store.contains(&known.descriptor)) {
+        return Ok((known.descriptor, Freshness::Cached));
+    }
     if net.mode == Mode::Offline {
         return Err(Error::Offline(place.name()));
     }
-    let (descriptor, bytes) = way.to(&place.host, &place.repository, net).manifest(digest.as_str())?;
-    store.ingest(&*bytes, &descriptor)?;
+    let sources = way.to(&place.host, &place.repository, net);
+    let descriptor = or_hub(place, store, sources, net, None, || {
+        let (descriptor, bytes) = sources.manifest(digest.as_str())?;
+        store.ingest(&*bytes, &descriptor).map(|_| descriptor)
+    })?;
     Ok((descriptor, Freshness::Fetched))
 }
 
@@ -107,7 +115,7 @@ fn named(place: &Place, store: &Store, net: &Network, way: &Way) -> Result<(Desc
             return Err(Error::Offline(place.name()));
         }
         let sources = way.to(&place.host, &place.repository, net);
-        return Ok((ask(place, store, sources, None)?, Freshness::Fetched));
+        return Ok((ask(place, store, sources, net, None)?, Freshness::Fetched));
     };
     if is_fresh(&known, net.mode) {
         return Ok((known.descriptor, Freshness::Cached));
@@ -116,14 +124,19 @@ fn named(place: &Place, store: &Store, net: &Network, way: &Way) -> Result<(Desc
         // Nobody waits long for what the store has an answer to.
         Mode::CacheFirst { .. } => {
             let hasty = Sources::new(&place.host, &place.repository, &net.access, Patience::Refresh);
-            ask(place, store, &hasty, Some(&known))
+            ask(place, store, &hasty, net, Some(&known))
         }
-        _ => ask(place, store, way.to(&place.host, &place.repository, net), Some(&known)),
+        _ => ask(place, store, way.to(&place.host, &place.repository, net), net, Some(&known)),
     };
     match asked {
         Err(error) if error.kind() == Kind::Resolve => {
             tracing::debug!(%error, "the store's answer has to do");
             Ok((known.descriptor, Freshness::Stale(error.to_string())))
+        }
+        Err(withdrawn @ Error::Withdrawn { .. }) => {
+            // Not by `--offline` either.
+            store.unname(&place.name())?;
+            Err(withdrawn)
         }
         asked => Ok((asked?, Freshness::Fetched)),
     }
@@ -140,8 +153,39 @@ fn is_fresh(known: &Remembered, mode: Mode) -> bool {
     }
 }
 
-/// Asks the registry, by HEAD alone where that shows that nothing has changed.
-fn ask(place: &Place, store: &Store, sources: &Sources, known: Option<&Remembered>) -> Result<Descriptor> {
+/// Asks the registry in either of the languages that there are.
+fn ask(
+    place: &Place,
+    store: &Store,
+    sources: &Sources,
+    net: &Network,
+    known: Option<&Remembered>,
+) -> Result<Descriptor> {
+    or_hub(place, store, sources, net, known, || ask_registry(place, store, sources, known))
+}
+
+/// Where a registry has nothing, and does not speak the distribution specification at all, it may be a hub.
+fn or_hub(
+    place: &Place,
+    store: &Store,
+    sources: &Sources,
+    net: &Network,
+    known: Option<&Remembered>,
+    ask: impl FnOnce() -> Result<Descriptor>,
+) -> Result<Descriptor> {
+    match ask() {
+        Err(missing @ (Error::NotFound { .. } | Error::Unauthorized { .. })) => {
+            match Hub::of(&place.host, &place.repository, net).filter(|_| !sources.speak_distribution()) {
+                Some(hub) => hub.image(&place.selector, known.map(|known| &known.descriptor), store, net),
+                None => Err(missing),
+            }
+        }
+        asked => asked,
+    }
+}
+
+/// By HEAD alone where that shows that nothing has changed.
+fn ask_registry(place: &Place, store: &Store, sources: &Sources, known: Option<&Remembered>) -> Result<Descriptor> {
     let tag = place.selector.tag().expect("digests are not asked about");
     if let Some(known) = known.filter(|known| store.contains(&known.descriptor)) {
         match sources.digest(&tag) {

@@ -82,6 +82,11 @@ impl Store {
         Ok(Some(Verified(Blob { file, descriptor: descriptor.clone() })))
     }
 
+    /// Removes a blob that was needed for a moment. Whoever holds it open goes on.
+    pub(crate) fn drop_blob(&self, descriptor: &Descriptor) {
+        let _ = fs::remove_file(self.blob_path(&descriptor.digest));
+    }
+
     /// Waits until no other process or thread fetches that blob; look again whether it is there now.
     pub fn lock_blob(&self, digest: &Digest) -> Result<BlobLock> {
         Turn::wait(self.at("locks").join(format!("blob-{}", digest.hex()))).map(BlobLock)

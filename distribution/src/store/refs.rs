@@ -67,6 +67,15 @@ impl Store {
         self.write_index()
     }
 
+    /// Forgets a name alone; what it held goes with the next `gc`.
+    pub(crate) fn unname(&self, name: &str) -> Result<()> {
+        let _lock = lock::exclusive(&self.at("locks/refs"))?;
+        match fs::remove_file(self.ref_path(name)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::store("remove", &self.ref_path(name))(e)),
+            _ => self.write_index(),
+        }
+    }
+
     /// Notes that a name is in use, once a day: a warm start writes nothing else in the store.
     pub(crate) fn used(&self, known: &Remembered) {
         let now = SystemTime::now();
