@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::{Digest, Platform};
@@ -57,6 +58,9 @@ struct AsWritten {
     annotations: Option<BTreeMap<String, String>>,
     #[serde(default)]
     urls: Option<Vec<String>>,
+    /// Other keys; with it an array of the values does not pass for an object.
+    #[serde(flatten)]
+    _more: BTreeMap<String, IgnoredAny>,
 }
 
 impl TryFrom<AsWritten> for Descriptor {

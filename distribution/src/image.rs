@@ -177,6 +177,9 @@ struct AsWritten {
     fs_layers: Option<IgnoredAny>,
     subject: Option<Descriptor>,
     annotations: Option<BTreeMap<String, String>>,
+    /// Other keys; with it an array of the values does not pass for an object.
+    #[serde(flatten)]
+    _more: BTreeMap<String, IgnoredAny>,
 }
 
 impl AsWritten {

@@ -83,6 +83,8 @@ fn u58_u60_u61_what_is_ambiguous_or_foreign_is_refused() {
         (r#"{"schemaVersion":2}"#.into(), OCI_MANIFEST, "neither"),
         ("{}".into(), OCI_MANIFEST, "schemaVersion"),
         ("<html>".into(), OCI_MANIFEST, "expected value"),
+        (format!(r#"[2,"{OCI_MANIFEST}",null,{layer},[{layer}]]"#), OCI_MANIFEST, "invalid type"),
+        (manifest("", &format!(r#"["{LAYER_TAR}","{}",3]"#, Digest::of(""))), OCI_MANIFEST, "invalid type"),
         (manifest("", &layer) + &" ".repeat(MAX_MANIFEST), OCI_MANIFEST, "at most 4194304"),
     ];
     for (text, announced, why) in table {

@@ -294,3 +294,39 @@ fn images_made_by_umoci_and_pushed_by_skopeo() {
         assert_eq!((pulled.resolved.manifest.media_type.as_str(), &pulled.diff_ids), (kind, &from_layout.diff_ids));
     }
 }
+
+/// podman's builder. An ordinary user's needs ranges of further ids, which most machines of tests do not give.
+#[test]
+fn images_made_and_pushed_by_buildah() {
+    if !there("buildah") || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let Some(debian) = Debian::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("hello"), "hello").unwrap();
+    let buildah = |args: &[&str]| {
+        let (root, state) = (path("root"), path("state"));
+        let all = [&["--root", &root, "--runroot", &state, "--storage-driver", "vfs"][..], args].concat();
+        let ended = Command::new("buildah").args(&all).output().unwrap();
+        assert!(ended.status.success(), "buildah {args:?}: {ended:?}");
+        String::from_utf8(ended.stdout).unwrap().trim().to_owned()
+    };
+    let container = buildah(&["from", "scratch"]);
+    buildah(&["copy", &container, &path("hello"), "/hello"]);
+    buildah(&["config", "--entrypoint", r#"["/hello"]"#, &container]);
+    for (format, kind) in [("oci", OCI_MANIFEST), ("docker", DOCKER_MANIFEST)] {
+        buildah(&["commit", "--format", format, &container, format]);
+        let name = format!("{}/acme/{format}:1", debian.host);
+        buildah(&[
+            "push",
+            "--tls-verify=false",
+            "--format",
+            if format == "oci" { "oci" } else { "v2s2" },
+            format,
+            &format!("docker://{name}"),
+        ]);
+        let pulled = Cache::new().pull(&name, &cached()).unwrap();
+        assert_eq!((pulled.resolved.manifest.media_type.as_str(), pulled.diff_ids.len()), (kind, 1));
+    }
+}
