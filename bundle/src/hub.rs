@@ -9,8 +9,8 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use distribution::{
-    Blob, Delivered, Descriptor, HUB_BUNDLE, HUB_MANIFEST, Hasher, ImageManifest, Offered, Platform, Staging, Store,
-    Verified, json, media_type,
+    Blob, Delivered, Descriptor, HUB_BUNDLE, HUB_MANIFEST, Hasher, ImageManifest, Offered, Platform, Rules, Staging,
+    Store, Verified, json, media_type,
 };
 use flate2::Compression;
 use flate2::bufread::MultiGzDecoder;
@@ -21,7 +21,7 @@ use crate::config::{Execution, ImageConfig, RootFs};
 use crate::manifest::{LABEL, Manifest};
 use crate::outbound::Outbound;
 use crate::pack::{LayerBuilder, PackedLayer};
-use crate::unpack::unpack;
+use crate::unpack::{Below, Extractor, Order, unpack};
 
 const APP: &str = "/app";
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -39,7 +39,7 @@ type Result<T, E = String> = std::result::Result<T, E>;
 ///
 /// # Errors
 /// Where manifest, bundle and request do not fit together, or it cannot be run by smcp.
-pub fn from_hub(delivered: &Delivered, store: &Store) -> Result<Descriptor> {
+pub fn from_hub(delivered: &Delivered, store: &Store, by: Extractor<'_>) -> Result<Descriptor> {
     let written: Value =
         json::strict(&delivered.manifest, MAX_MANIFEST).map_err(|why| format!("its manifest: {why}"))?;
     agrees(&written, delivered)?;
@@ -47,7 +47,7 @@ pub fn from_hub(delivered: &Delivered, store: &Store) -> Result<Descriptor> {
     let label = manifest.to_label();
     // What is built here is judged as if somebody else had written it.
     let manifest = Manifest::parse(label.as_bytes()).map_err(|why| format!("its manifest: {why}"))?;
-    let layer = layer(&delivered.bundle, store)?;
+    let layer = layer(&delivered.bundle, store, by)?;
     image(&manifest, label, &layer, delivered, store)
 }
 
@@ -346,14 +346,16 @@ fn memory(value: &Value) -> Result<Option<u64>> {
 }
 
 /// The bundle's files, without the one directory that they lie in, at `/app`.
-fn layer(bundle: &Verified<Blob>, store: &Store) -> Result<PackedLayer> {
+fn layer(bundle: &Verified<Blob>, store: &Store, by: Extractor<'_>) -> Result<PackedLayer> {
     let text = |why: &dyn std::fmt::Display| why.to_string();
     let content = content_digest(bundle).map_err(|why| format!("its bundle: {why}"))?;
     let staged = store.stage_layer(&content).map_err(|why| text(&why))?;
     let dir = match &staged {
         Staging::Present(dir) => dir.clone(),
         Staging::Empty(staged) => {
-            unpack(bundle, &content, staged).map_err(|why| text(&why))?;
+            let media_type = distribution::media_type::LAYER_TAR_GZIP.to_owned();
+            let order = Order { media_type, rules: Rules::Strict, below: Below::Nothing };
+            unpack(bundle, &content, staged, &order, by).map_err(|why| text(&why))?;
             staged.dir().to_owned()
         }
     };

@@ -63,7 +63,7 @@ impl Settings {
         let mut access = Access::default();
         access.credentials.own = Some(own.join("credentials.json"));
         access.credentials.docker = docker_files(&home);
-        access.convert = Some(bundle::from_hub);
+        access.convert = Some(|delivered, store| bundle::from_hub(delivered, store, &crate::unpack::in_a_process));
         access.unmake = Some(bundle::to_hub);
         Settings {
             registry: DEFAULT_REGISTRY.into(),
