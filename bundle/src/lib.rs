@@ -32,7 +32,7 @@ pub use limits::{LimitRequest, Limits};
 pub use manifest::{
     ArgKind, ArgSpec, Entrypoint, EnvSpec, HostRuntime, LABEL, Manifest, ManifestError, Mcp, SERVER_NAME_LABEL, Source,
 };
-pub use outbound::{DEFAULT_PORT, Host, Outbound, OutboundError};
+pub use outbound::{DEFAULT_PORT, Denial, Host, Outbound, OutboundError};
 pub use pack::{FileMode, LayerBuilder, PackError, PackedLayer};
 pub use package::{Package, PackageError, PackageOrigin};
 pub use permissions::{Access, FsRequest, NetworkRequest, Origin, Permissions, SubprocessRequest};
