@@ -61,6 +61,8 @@ as_each_user! {
     a_path_that_is_no_text,
     a_program_that_is_not_there_is_told,
     a_configuration_that_is_wrong,
+    a_flag_beyond_the_policy,
+    a_request_for_a_destination_that_is_none,
 }
 
 fn a_malformed_reference(world: &World) {
@@ -251,7 +253,7 @@ fn a_grant_that_stands_in_the_way(world: &World) {
 /// By its own name and no other, with the next step.
 fn a_flag_that_is_wrong_is_named(world: &World) {
     let (absent, state, parent) = (world.text("absent"), world.text("state"), world.text(""));
-    let cases: [(&[&str], i32, &[&str]); 12] = [
+    let cases: [(&[&str], i32, &[&str]); 22] = [
         (&["--allow-read", &absent], 2, &["--allow-read", &absent]),
         (&["--allow-write", &absent], 2, &["--allow-write", &absent]),
         (&["--mount", &absent], 2, &["--mount", &absent]),
@@ -264,6 +266,16 @@ fn a_flag_that_is_wrong_is_named(world: &World) {
         (&["--cwd", &parent], 121, &["--cwd", "belongs to smcp"]),
         (&["--user", "bob"], 2, &["--user"]),
         (&["--user", "0"], 2, &["--user"]),
+        (&["--allow-net", "https://acme.example/v1"], 2, &["--allow-net", "`https://`", "hint: acme.example"]),
+        (&["--allow-net", "acme.example:80,http"], 2, &["--allow-net", "`http` is no port"]),
+        (&["--allow-net", "10.0.0.1/8"], 2, &["--allow-net", "`10.0.0.1`", "10.0.0.0/8"]),
+        (&["--allow-net", "*"], 2, &["--allow-net", "`*`", "--allow-all-net"]),
+        (&["--allow-net", "127.1"], 2, &["--allow-net", "`127.1`"]),
+        (&["--allow-net", "[::1"], 2, &["--allow-net", "`[`"]),
+        (&["--allow-net", ""], 2, &["--allow-net", "no host"]),
+        (&["--allow-host-port", "0"], 2, &["--allow-host-port", "\"0\""]),
+        (&["--allow-host-port", "+80"], 2, &["--allow-host-port", "\"+80\""]),
+        (&["--allow-host-port", "localhost:80"], 2, &["--allow-host-port", "localhost:80"]),
     ];
     for (flags, code, says) in cases {
         let ended = world.caged(flags, &["exit", "0"]).run().expect(code);
@@ -335,8 +347,67 @@ fn a_configuration_that_is_wrong(world: &World) {
         let ended = world.smcp(["run", "a/b"]).env(variable, value).run().expect(119);
         ended.explains(&[variable]);
     }
-    let file = world.file("home/config.yaml", "max_memroy: 1G\n");
-    world.smcp(["--config"]).args([&file]).args(["run", "a/b"]).run().expect(119).explains(&["max_memroy"]);
+    for (text, says) in [
+        ("max_memroy: 1G\n", ["max_memroy", "config.yaml"]),
+        ("policy: {ceilings: {network: {alow: []}}}\n", ["alow", "config.yaml"]),
+        (
+            "policy: {ceilings: {network: {allow: ['a.test:x']}}}\n",
+            ["policy.ceilings.network.allow[0]", "`x` is no port"],
+        ),
+        ("policy: {ceilings: {env: {deny: []}}}\n", ["policy.ceilings.env", "not enforced"]),
+    ] {
+        let file = world.file("home/config.yaml", text);
+        world.smcp(["--config"]).args([&file]).args(["run", "a/b"]).run().expect(119).explains(&says);
+    }
+}
+
+/// What a flag asks for beyond the ceiling is refused; what a manifest asks for is withheld.
+fn a_flag_beyond_the_policy(world: &World) {
+    let file = world.file(
+        "home/config.yaml",
+        "policy:\n  ceilings:\n    network:\n      allow: ['*.acme.example:443', '127.0.0.1:5432']\n      deny: [evil.acme.example]\n",
+    );
+    let by_policy = |flags: &[&str]| world.caged(flags, &["exit", "0"]).env("MCP_CONFIG", &file).run();
+    for (flags, says) in [
+        (["--allow-net", "acme.example"], "--allow-net acme.example:443: the policy's ceiling"),
+        (["--allow-net", "api.acme.example:443,80"], "--allow-net api.acme.example:80: the policy's ceiling"),
+        (["--allow-net", "evil.acme.example"], "--allow-net evil.acme.example:443: the policy denies"),
+        (["--allow-host-port", "5433"], "--allow-host-port 5433: the policy's ceiling"),
+        (["--allow-all-net", "--dry-run"], "--allow-all-net: the policy's ceiling"),
+    ] {
+        let ended = by_policy(&flags).expect(121);
+        ended.explains(&[says, "hint: ", "policy.ceilings.network"]);
+        assert_eq!((&world.last_end()["exit"], &world.last_end()["cause"]), (&json!(121), &json!("denied")));
+    }
+    let within = ["--dry-run", "--allow-net", "*.acme.example", "--allow-host-port", "5432"];
+    let shown = by_policy(&within).ok();
+    for line in ["*.acme.example:443", "127.0.0.1:5432 is this machine's", "not evil.acme.example"] {
+        shown.check(shown.text().contains(&format!("network    {line}")), line);
+    }
+    let asks = Image::probe()
+        .manifest(|m| m["permissions"] = json!({"network": {"outbound": ["api.acme.example:443,80", "10.0.0.1:80"]}}));
+    let reference = asks.build().write(&world.directory("asks"));
+    let run = world.smcp(["run", "--dry-run", &reference]).env("MCP_CONFIG", &file).run().ok();
+    run.check(run.text().contains("network    api.acme.example:443\n"), "the rest was expected to be granted");
+    run.says(&["not granted: network api.acme.example:80: the policy's ceiling does not allow it"]);
+    run.says(&["not granted: network 10.0.0.1:80: its addresses are not public", "hint: --allow-net 10.0.0.1:80"]);
+}
+
+fn a_request_for_a_destination_that_is_none(world: &World) {
+    for (number, (outbound, says)) in [
+        (json!({"host": "https://acme.example"}), ["permissions.network.outbound[0].host", "`https://`"]),
+        (json!({"host": "acme.example:80"}), ["permissions.network.outbound[0].host", "a port"]),
+        (json!("acme.example:http"), ["permissions.network.outbound[0]", "`http` is no port"]),
+        (json!({"host": "*"}), ["permissions.network.outbound[0].host", "everything"]),
+        (json!("0.0.0.0/0:443"), ["permissions.network.outbound[0]", "everything"]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let asks = Image::probe().manifest(|m| m["permissions"] = json!({"network": {"outbound": [outbound]}}));
+        let reference = asks.build().write(&world.directory(&format!("asks{number}")));
+        Bad { reference: &reference, code: MANIFEST, says: &says }.is_refused(world);
+    }
 }
 
 /// Exit code of a manifest that cannot be accepted.

@@ -17,6 +17,7 @@ as_each_user! {
     grants_that_make_no_sense_are_refused,
     a_foreign_program_needs_a_grant,
     a_dry_run_starts_nothing,
+    a_dry_run_shows_the_network,
     info_shows_what_a_package_asks_for,
     doctor_tries_every_layer,
     a_server_may_use_the_cpus_of_its_caller,
@@ -153,4 +154,26 @@ fn a_server_may_use_the_cpus_of_its_caller(world: &World) {
     for _ in 0..5 {
         assert_eq!(allowed(world.caged(&[], &verb).run().ok().json()), outside);
     }
+}
+
+/// What was granted of the network, in the plan and in the files that programs look names up by.
+fn a_dry_run_shows_the_network(world: &World) {
+    let plan = |flags: &[&str]| {
+        let all = [&["--dry-run", "--json"], flags].concat();
+        world.caged(&all, &["exit", "0"]).run().ok().json()["plan"].clone()
+    };
+    let none = plan(&[]);
+    assert!(none.get("egress").is_none() && none["files"]["/etc/resolv.conf"] == "# no network is granted\n", "{none}");
+    let some =
+        plan(&["--allow-net", "Bücher.example", "--allow-net", "[::ffff:192.0.2.7]:25", "--allow-host-port", "5432"]);
+    let want = json!({"outbound": ["xn--bcher-kva.example:443", "192.0.2.7:25"], "hostPorts": [5432]});
+    assert_eq!(some["egress"], want);
+    let file = |name: &str| some["files"][name].as_str().unwrap().to_owned();
+    assert!(file("/etc/resolv.conf").starts_with("nameserver 198.18.0.1\n"), "{some}");
+    assert!(file("/etc/hosts").starts_with("127.0.0.1 localhost smcp host.docker.internal host.containers.internal\n"));
+    assert_eq!(plan(&["--allow-all-net", "--net-by-port"])["egress"], json!({"any": true, "byPort": true}));
+    let shown = world.caged(&["--dry-run", "--allow-net", "a.test:80,443"], &["exit", "0"]).run().ok();
+    shown.check(shown.text().contains("network    a.test:80,443\n"), "the destination was expected");
+    let shown = world.caged(&["--dry-run"], &["exit", "0"]).run().ok();
+    shown.check(shown.text().contains("network    loopback alone\n"), "no destination was expected");
 }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-pub use egress::Egress;
+pub use egress::{Egress, NetworkCeiling, NetworkFlags};
 pub use flags::{EnvFlag, FlagError, MountFlag, StateName, SubprocessFlag, parse_env_file};
 
 use crate::Secret;
@@ -24,12 +24,11 @@ use crate::limits::{LimitRequest, Limits};
 use crate::package::{Package, PackageOrigin};
 use crate::permissions::{Access, Origin};
 
-/// Judges what a run of `package` is granted. `max` are the configuration's
-/// `max_*`.
+/// Judges what a run of `package` is granted.
 ///
 /// # Errors
 /// Everything that stands against the run, not only the first of it.
-pub fn judge(package: &Package, request: &Request, max: &Limits, caller: &CallerEnv) -> Result<Grant, Denied> {
+pub fn judge(package: &Package, request: &Request, ceilings: &Ceilings, caller: &CallerEnv) -> Result<Grant, Denied> {
     let mut verdict = Verdict::default();
     let mut files = files::Files::new(caller);
     files.flags(request, &mut verdict);
@@ -37,6 +36,8 @@ pub fn judge(package: &Package, request: &Request, max: &Limits, caller: &Caller
     state::grant(package, request, caller, &mut files, &mut verdict);
     let env = environment::compose(package, request, caller, &mut verdict);
     let subprocess = subprocess(package, request, &files, caller, &mut verdict);
+    let asked = &package.manifest.permissions.network.outbound;
+    let egress = egress::judge(asked, &request.network, &ceilings.network, &mut verdict);
     let workdir = workdir(package, request, &files);
     let command = command(package, args, &mut verdict);
     withhold(package, &files, &mut verdict);
@@ -54,11 +55,20 @@ pub fn judge(package: &Package, request: &Request, max: &Limits, caller: &Caller
         denied,
         env,
         subprocess,
-        egress: Egress::default(),
-        limits: Limits::effective(&request.limits, &package.manifest.limits, max),
+        egress,
+        limits: Limits::effective(&request.limits, &package.manifest.limits, &ceilings.max),
         withheld: verdict.withheld,
         notes: verdict.notes,
     })
+}
+
+/// What bounds a judgement.
+#[derive(Debug, Clone, Default)]
+pub struct Ceilings {
+    /// The configuration's `max_*`: the most that a manifest gets, and what a run has where nobody says.
+    pub max: Limits,
+    /// `policy.ceilings.network`.
+    pub network: NetworkCeiling,
 }
 
 /// What the flags of a run mean.
@@ -76,6 +86,8 @@ pub struct Request {
     pub env: Vec<EnvFlag>,
     /// `--allow-subprocess`.
     pub subprocess: SubprocessFlag,
+    /// `--allow-net` and its kin.
+    pub network: NetworkFlags,
     /// `--memory` and its kin.
     pub limits: LimitRequest,
     /// What follows the reference.
@@ -345,10 +357,6 @@ fn command(package: &Package, args: Vec<String>, verdict: &mut Verdict) -> Vec<S
 /// Lists what the manifest asks for and does not get.
 fn withhold(package: &Package, files: &files::Files, verdict: &mut Verdict) {
     let permissions = &package.manifest.permissions;
-    for outbound in &permissions.network.outbound {
-        let why = "egress is not available in this version";
-        verdict.withhold(format!("network {outbound}"), why, None);
-    }
     for request in &permissions.filesystem {
         let target = request.target.display();
         let what = format!("filesystem `{}` ({} {target})", request.id, request.access);

@@ -22,6 +22,6 @@ pub use identity::{Caller, Identity, Mapping, UserFlag};
 pub use interpreter::{HostInterpreter, NoInterpreter};
 #[cfg(target_os = "linux")]
 pub use linux::*;
-pub use plan::{Exec, HOSTNAME, Limit, Mount, Plan, Programs, Provider, Rlimits, Variable, Watched, What};
+pub use plan::{Exec, HOSTNAME, Limit, Mount, Plan, Programs, Provider, RESOLVER, Rlimits, Variable, Watched, What};
 pub use report::{Layer, Report, Status, Tier};
 pub use state::make_states;

@@ -1,6 +1,7 @@
 //! The whole cage of one run as data: pure, complete, printable. Nothing after it reads configuration.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -252,7 +253,7 @@ impl Plan {
             workdir: grant.workdir.path(&identity.home).to_owned(),
             env: grant.env.iter().map(|(name, value)| Variable { name: name.clone(), value: value.clone() }).collect(),
             tree,
-            files: skeleton_files(&identity),
+            files: skeleton_files(&identity, &grant.egress),
             links: host.map(|host| host.links.clone()).unwrap_or_default(),
             mounts: mounts(grant, &identity, &programs, host),
             programs,
@@ -360,7 +361,24 @@ fn rlimits(grant: &Grant) -> Rlimits {
     }
 }
 
-fn skeleton_files(identity: &Identity) -> BTreeMap<PathBuf, String> {
+/// Where smcp answers names inside; an address of benchmarks (RFC 2544) that no network has.
+pub const RESOLVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+
+fn resolv_conf(egress: &Egress) -> String {
+    match egress.is_empty() {
+        true => "# no network is granted\n".into(),
+        // An answer comes at once or not at all, unless the host's own resolver is slow.
+        false => format!("nameserver {RESOLVER}\noptions timeout:2 attempts:2\n"),
+    }
+}
+
+/// The names by which containers know the machine that they run on lead to it where a port of it is granted.
+fn hosts(egress: &Egress) -> String {
+    let machine = if egress.host_ports.is_empty() { "" } else { " host.docker.internal host.containers.internal" };
+    format!("127.0.0.1 localhost {HOSTNAME}{machine}\n::1 localhost {HOSTNAME}\n")
+}
+
+fn skeleton_files(identity: &Identity, egress: &Egress) -> BTreeMap<PathBuf, String> {
     let Identity { uid, gid, user, home, .. } = identity;
     let home = home.display();
     let root = if *uid == 0 { String::new() } else { "root:x:0:0:root:/root:/usr/sbin/nologin\n".into() };
@@ -373,8 +391,8 @@ fn skeleton_files(identity: &Identity) -> BTreeMap<PathBuf, String> {
         ),
         file("group", format!("{root_group}{user}:x:{gid}:\nnogroup:x:65534:\n")),
         file("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n".into()),
-        file("hosts", "127.0.0.1 localhost smcp\n::1 localhost smcp\n".into()),
-        file("resolv.conf", "# no network is granted\n".into()),
+        file("hosts", hosts(egress)),
+        file("resolv.conf", resolv_conf(egress)),
         file("hostname", "smcp\n".into()),
     ])
 }

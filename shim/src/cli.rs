@@ -132,6 +132,18 @@ pub struct Run {
     /// Let the server start other programs: all, or those named by --allow-subprocess=PATH
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub allow_subprocess: Vec<String>,
+    /// Let the server connect to HOST, *.SUFFIX, ADDRESS, [V6] or a range of addresses; without a port to 443
+    #[arg(long, value_name = "HOST[:PORT,PORT]")]
+    pub allow_net: Vec<String>,
+    /// Let the server connect to a TCP port of this machine's loopback, at the same port of its own
+    #[arg(long, value_name = "PORT")]
+    pub allow_host_port: Vec<String>,
+    /// Let the server connect to every public address
+    #[arg(long)]
+    pub allow_all_net: bool,
+    /// Where no namespaces can be had, make do with the ports of what is granted: any host on them is reached
+    #[arg(long)]
+    pub net_by_port: bool,
     /// Set a variable, or pass on the caller's
     #[arg(long, value_name = "K[=V]")]
     pub env: Vec<String>,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bundle::build::BuildError;
-use bundle::{Denied, FlagError, PackageError, UnitError, UnpackError, format_size};
+use bundle::{Denied, FlagError, OutboundError, PackageError, UnitError, UnpackError, format_size};
 use distribution::{Kind, ReferenceError};
 use runtime::journal::JournalError;
 use runtime::{How, Limit, NotExecuted, NotExecutedKind, Refusal};
@@ -174,6 +174,12 @@ impl From<BuildError> for Failure {
 impl From<FlagError> for Failure {
     fn from(error: FlagError) -> Self {
         failure(USAGE, &error, None)
+    }
+}
+
+impl From<OutboundError> for Failure {
+    fn from(error: OutboundError) -> Self {
+        failure(USAGE, &error, Some(error.hint()))
     }
 }
 

@@ -27,7 +27,7 @@ pub fn info(text: &str, as_json: bool, settings: &Settings) -> Result<(), Failur
     let granted = match judge(
         &package,
         &Request::default(),
-        &settings.max,
+        &settings.ceilings,
         &caller_env(settings, &identity, &package, &reference, &network)?,
     ) {
         Ok(grant) => {

@@ -95,5 +95,11 @@ pub fn grants(grant: &Grant) -> Value {
         Subprocess::AllowedPaths(paths) => json!(paths),
     };
     let env: Vec<&str> = grant.env.iter().map(|(name, _)| name.as_str()).collect();
-    json!({"mounts": grant.mounts, "denied": grant.denied, "env": env, "subprocess": subprocess})
+    json!({
+        "mounts": grant.mounts,
+        "denied": grant.denied,
+        "env": env,
+        "subprocess": subprocess,
+        "network": grant.egress,
+    })
 }

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use bundle::{Access, parse_count, parse_duration, parse_env_file, parse_millicores, parse_size};
-use bundle::{CallerEnv, FlagError, LimitRequest, MountFlag, Package, Request, SubprocessFlag, UnitError, judge};
+use bundle::{
+    CallerEnv, FlagError, LimitRequest, MountFlag, NetworkFlags, OutboundError, Package, Request, SubprocessFlag,
+    UnitError, judge,
+};
 use distribution::{Mode, Network, Pending, Reference, Store, configure, fetch, resolve};
 use runtime::egress::Proxies;
 use runtime::journal::{self, Ending, Journal};
@@ -134,8 +137,12 @@ fn story(
     let pending = Pending::new(&resolved, &store)?;
     let image = configure(&resolved, &store, &network)?;
     let package = Package::read(&image)?;
-    let grant =
-        judge(&package, &request, &settings.max, &caller_env(settings, &identity, &package, &reference, &network)?)?;
+    let grant = judge(
+        &package,
+        &request,
+        &settings.ceilings,
+        &caller_env(settings, &identity, &package, &reference, &network)?,
+    )?;
     grant.withheld.iter().for_each(show::withheld);
     grant.notes.iter().for_each(|note| show::warn(note));
     record.granted(&grant);
@@ -297,10 +304,35 @@ fn request(typed: &cli::Run) -> Result<Request, Failure> {
         return Err(Failure::new(exit::USAGE, format!("{flag}: no cage can be built with less than {least}"))
             .hint("servers on node or python need 64 processes and 128M at the least"));
     }
+    let network = network_flags(typed)?;
     let denied = typed.deny.clone();
     let state = typed.state.as_deref().map(str::parse).transpose();
     let state = state.map_err(|why: FlagError| in_flag("--state", why.into()))?;
-    Ok(Request { mounts, denied, state, cwd: typed.cwd.clone(), env, subprocess, limits, args: typed.args().to_vec() })
+    Ok(Request {
+        mounts,
+        denied,
+        state,
+        cwd: typed.cwd.clone(),
+        env,
+        subprocess,
+        network,
+        limits,
+        args: typed.args().to_vec(),
+    })
+}
+
+fn network_flags(typed: &cli::Run) -> Result<NetworkFlags, Failure> {
+    let mut outbound = Vec::new();
+    for text in &typed.allow_net {
+        outbound.push(text.parse().map_err(|why: OutboundError| in_flag("--allow-net", why.into()))?);
+    }
+    let port = |text: &String| match text.parse::<u16>() {
+        Ok(port) if port > 0 && text.bytes().all(|b| b.is_ascii_digit()) => Ok(port),
+        _ => Err(Failure::new(exit::USAGE, format!("--allow-host-port: {text:?} is no port from 1 to 65535"))
+            .hint("one port of this machine's loopback; several flags name several")),
+    };
+    let host_ports = typed.allow_host_port.iter().map(port).collect::<Result<_, _>>()?;
+    Ok(NetworkFlags { outbound, host_ports, any: typed.allow_all_net, by_port: typed.net_by_port })
 }
 
 /// What the cage itself needs to be built: PID 1 and the server's process, their descriptors, a few pages.

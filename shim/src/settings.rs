@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bundle::{Limits, parse_count, parse_duration, parse_millicores, parse_size};
+use bundle::{Ceilings, parse_count, parse_duration, parse_millicores, parse_size};
 use distribution::{Access, Allowance, DockerFile, HostAccess, Mode, Name, Network, Reference, Secret, registry_host};
 use runtime::Tier;
 use serde::Deserialize;
@@ -39,8 +39,8 @@ pub struct Settings {
     pub audit_log: PathBuf,
     /// The directory of the user's own configuration.
     pub home: PathBuf,
-    /// The most that a package's manifest gets.
-    pub max: Limits,
+    /// `max_*`, and `policy.ceilings`: the most that a run may be granted.
+    pub ceilings: Ceilings,
     /// How long a tag that was looked up is good.
     pub refresh: Duration,
     /// The least tier of a cage that is acceptable, `policy.min_tier`.
@@ -74,7 +74,7 @@ impl Settings {
             state: base("XDG_STATE_HOME", ".local/state").join("smcp"),
             audit_log: own.join("audit.log"),
             home: own,
-            max: Limits::default(),
+            ceilings: Ceilings::default(),
             refresh: Duration::from_secs(24 * 3600),
             least_tier: Tier::One,
             log_level: "warn".into(),
@@ -134,6 +134,11 @@ impl Settings {
             let access = registry.access().map_err(|why| fail(&format!("registries: {name}: {why}")))?;
             self.access.hosts.insert(host, access);
         }
+        if let Some(NetworkCeiling { allow, deny }) = file.policy.and_then(|policy| policy.ceilings?.network) {
+            let allow = allow.map(|list| destinations("allow", &list)).transpose().map_err(|why| fail(&why))?;
+            let deny = destinations("deny", &deny).map_err(|why| fail(&why))?;
+            self.ceilings.network.tighten(allow, deny);
+        }
         Ok(())
     }
 
@@ -187,12 +192,12 @@ impl Settings {
                 self.log_level = value.into();
             }
             "refresh" => self.refresh = parse_duration(value).map_err(unit)?,
-            "timeout" => self.max.timeout = parse_duration(value).map_err(unit)?,
-            "max_cpu_time" => self.max.cpu_time = parse_duration(value).map_err(unit)?,
-            "max_memory" => self.max.memory = parse_size(value).map_err(unit)?,
-            "max_cpu" => self.max.cpu = parse_millicores(value).map_err(unit)?,
-            "max_pids" => self.max.pids = parse_count(value).map_err(unit)?,
-            "max_fds" => self.max.fds = parse_count(value).map_err(unit)?,
+            "timeout" => self.ceilings.max.timeout = parse_duration(value).map_err(unit)?,
+            "max_cpu_time" => self.ceilings.max.cpu_time = parse_duration(value).map_err(unit)?,
+            "max_memory" => self.ceilings.max.memory = parse_size(value).map_err(unit)?,
+            "max_cpu" => self.ceilings.max.cpu = parse_millicores(value).map_err(unit)?,
+            "max_pids" => self.ceilings.max.pids = parse_count(value).map_err(unit)?,
+            "max_fds" => self.ceilings.max.fds = parse_count(value).map_err(unit)?,
             "policy_min_tier" => {
                 let tier = value.parse::<u32>().ok().and_then(|number| Tier::try_from(number).ok());
                 let tier = tier.filter(|tier| *tier > Tier::Zero);
@@ -320,8 +325,25 @@ struct Proxy {
 #[derive(Deserialize)]
 struct Policy {
     min_tier: Option<Scalar>,
+    ceilings: Option<Ceiling>,
     #[serde(flatten)]
     more: BTreeMap<String, IgnoredAny>,
+}
+
+/// What of `policy.ceilings` this version enforces.
+#[derive(Deserialize)]
+struct Ceiling {
+    network: Option<NetworkCeiling>,
+    #[serde(flatten)]
+    more: BTreeMap<String, IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NetworkCeiling {
+    allow: Option<Vec<String>>,
+    #[serde(default)]
+    deny: Vec<String>,
 }
 
 /// A number or a text: `1000` and `"1000"` mean the same.
@@ -336,6 +358,10 @@ impl File {
     fn not_enforced(&self) -> Option<String> {
         if let Some(key) = self.policy.iter().flat_map(|policy| policy.more.keys()).next() {
             return Some(format!("policy.{key}"));
+        }
+        let ceilings = self.policy.iter().filter_map(|policy| policy.ceilings.as_ref());
+        if let Some(key) = ceilings.flat_map(|ceilings| ceilings.more.keys()).next() {
+            return Some(format!("policy.ceilings.{key}"));
         }
         self.relay.is_some().then(|| "relay".to_owned())
     }
@@ -370,6 +396,17 @@ impl File {
         .filter_map(|(key, value)| Some((key, value?)))
         .collect()
     }
+}
+
+/// Reads a list of `policy.ceilings.network`.
+fn destinations<T: std::str::FromStr<Err = bundle::OutboundError>>(
+    key: &str,
+    list: &[String],
+) -> Result<Vec<T>, String> {
+    let read = |(at, text): (usize, &String)| {
+        text.parse().map_err(|why| format!("policy.ceilings.network.{key}[{at}]: {why}; {}", T::Err::hint(&why)))
+    };
+    list.iter().enumerate().map(read).collect()
 }
 
 /// A regular file of at most 1 MiB: a pipe would hold the start up, a device would never end.
@@ -447,8 +484,11 @@ mod tests {
         let settings =
             read("max_memory: 1G\nmax_cpu: 500\nmax_pids: \"64\"\ntimeout: 1h30m\naudit_log_file: /x/audit.log\n")
                 .unwrap();
-        assert_eq!((settings.max.memory, settings.max.cpu, settings.max.pids), (1 << 30, 500, 64));
-        assert_eq!(settings.max.timeout, Duration::from_secs(5400));
+        assert_eq!(
+            (settings.ceilings.max.memory, settings.ceilings.max.cpu, settings.ceilings.max.pids),
+            (1 << 30, 500, 64)
+        );
+        assert_eq!(settings.ceilings.max.timeout, Duration::from_secs(5400));
         assert_eq!(settings.audit_log, Path::new("/x/audit.log"));
     }
 
@@ -467,6 +507,10 @@ mod tests {
             ("proxy:\n  http: http://x", "http"),
             ("relay: auto", "relay is not enforced"),
             ("cache_dir: relative", "cache_dir"),
+            ("policy: {ceilings: {subprocess: {allow: []}}}", "policy.ceilings.subprocess is not enforced"),
+            ("policy: {ceilings: {network: {allow: [], alow: []}}}", "alow"),
+            ("policy: {ceilings: {network: {allow: [a.test, '*']}}}", "policy.ceilings.network.allow[1]: `*`"),
+            ("policy: {ceilings: {network: {deny: ['a.test:http']}}}", "`http` is no port"),
         ];
         for (text, named) in cases {
             let failure = read(text).unwrap_err();

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bundle::{Access, Withheld, format_size};
+use bundle::{Access, Egress, Withheld, format_size};
 use distribution::{Freshness, Resolved};
 use runtime::config::{Scope, render};
 use runtime::{Exec, Plan, Programs, Provider, What};
@@ -97,7 +97,7 @@ pub fn plan(plan: &Plan, as_json: bool) {
     outln!("user       {} (uid {}, gid {})", plan.identity.user, plan.identity.uid, plan.identity.gid);
     let names: Vec<&str> = plan.env.iter().map(|variable| variable.name.as_str()).collect();
     outln!("variables  {}", names.join(" "));
-    outln!("network    loopback alone");
+    network(&plan.egress);
     for mount in &plan.mounts {
         let target = mount.target.display();
         let exec = |exec: &Exec| if *exec == Exec::Denied { ", noexec" } else { "" };
@@ -132,6 +132,27 @@ pub fn plan(plan: &Plan, as_json: bool) {
         limits.timeout_seconds
     );
     outln!("root       {} (read-only)", plan.tree.display());
+}
+
+fn network(egress: &Egress) {
+    if egress.is_empty() {
+        outln!("network    loopback alone");
+    }
+    for outbound in &egress.outbound {
+        outln!("network    {outbound}");
+    }
+    for port in &egress.host_ports {
+        outln!("network    127.0.0.1:{port} is this machine's");
+    }
+    if egress.any {
+        outln!("network    every public address");
+    }
+    for denial in &egress.denied {
+        outln!("network    not {denial}");
+    }
+    if egress.by_port {
+        outln!("network    where there are no namespaces: the ports alone, of any host");
+    }
 }
 
 /// Prints a JSON value on stdout, for commands whose output it is.

@@ -1,6 +1,7 @@
 use super::*;
 use crate::config::ImageConfig;
 use crate::manifest::Manifest;
+use crate::outbound::Outbound;
 use crate::package::PackageOrigin;
 use distribution::Digest;
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ struct World {
     dir: TempDir,
     package: Package,
     request: Request,
+    ceilings: Ceilings,
     caller: CallerEnv,
 }
 
@@ -41,7 +43,7 @@ impl World {
             manifest_digest: Digest::of(""),
             layers: Vec::new(),
         };
-        World { dir, package, request: Request::default(), caller }
+        World { dir, package, request: Request::default(), ceilings: Ceilings::default(), caller }
     }
 
     /// The path of a new directory below the world's.
@@ -76,7 +78,7 @@ impl World {
     }
 
     fn judge(&self) -> Result<Grant, Denied> {
-        judge(&self.package, &self.request, &Limits::default(), &self.caller)
+        judge(&self.package, &self.request, &self.ceilings, &self.caller)
     }
 
     fn grant(&self) -> Grant {
@@ -361,14 +363,142 @@ fn a_mount_at_its_target_answers_a_request() {
     assert_eq!(world.grant().withheld, []);
 }
 
+/// A manifest that asks for destinations.
+fn asks_for(outbound: Value) -> World {
+    World::new(json!({"permissions": {"network": {"outbound": outbound}}}))
+}
+
+fn texts(outbound: &[Outbound]) -> Vec<String> {
+    outbound.iter().map(Outbound::to_string).collect()
+}
+
+fn withheld(grant: &Grant) -> Vec<(&str, &str, Option<&str>)> {
+    grant.withheld.iter().map(|w| (w.what.as_str(), w.why.as_str(), w.hint.as_deref())).collect()
+}
+
+impl World {
+    fn allow_net(&mut self, text: &str) -> &mut World {
+        self.request.network.outbound.push(text.parse().unwrap());
+        self
+    }
+
+    /// One more policy; `None` is a policy without a list.
+    fn ceiling(&mut self, allow: Option<&[&str]>, deny: &[&str]) -> &mut World {
+        let allow = allow.map(|list| list.iter().map(|text| text.parse().unwrap()).collect());
+        self.ceilings.network.tighten(allow, deny.iter().map(|text| text.parse().unwrap()).collect());
+        self
+    }
+}
+
 #[test]
-fn what_this_version_cannot_grant_is_withheld() {
-    let grant = World::new(json!({"permissions": {
-        "network": {"outbound": [{"host": "api.acme.example", "ports": [443, 8443]}]}
-    }}))
-    .grant();
-    let withheld: Vec<_> = grant.withheld.iter().map(|w| (w.what.as_str(), w.why.as_str())).collect();
-    assert_eq!(withheld, [("network api.acme.example:443,8443", "egress is not available in this version")]);
+fn a_network_is_granted_as_asked_and_by_flags() {
+    let mut world =
+        asks_for(json!([{"host": "api.acme.example", "ports": [8443, 443]}, "*.acme.example", "192.0.2.1:25"]));
+    let grant = world.grant();
+    assert_eq!(texts(&grant.egress.outbound), ["api.acme.example:443,8443", "*.acme.example:443", "192.0.2.1:25"]);
+    assert_eq!(grant.withheld, []);
+    assert!(!grant.egress.any && grant.egress.host_ports.is_empty());
+    world.allow_net("api.acme.example:80,443").allow_net("10.0.0.0/8:5432");
+    world.request.network.host_ports = vec![6379, 5432, 6379];
+    world.request.network.any = true;
+    let egress = world.grant().egress;
+    let want = ["api.acme.example:80,443,8443", "*.acme.example:443", "192.0.2.1:25", "10.0.0.0/8:5432"];
+    assert_eq!(texts(&egress.outbound), want);
+    assert_eq!((egress.host_ports, egress.any), (vec![5432, 6379], true));
+    assert!(World::new(json!({})).grant().egress.is_empty());
+}
+
+/// What a publisher writes must not open the machine's own networks.
+#[test]
+fn n4_addresses_that_are_not_public_take_the_users_word() {
+    let hosts = json!([
+        "10.0.0.1:80",
+        "169.254.169.254:80",
+        "[::1]:80",
+        "[fd00::/8]:80",
+        "128.0.0.0/1:80",
+        "11.0.0.0/8:80",
+        "[2600::/16]:80",
+        "*.example:80",
+        "127.0.0.1:80"
+    ]);
+    let mut world = asks_for(hosts);
+    let grant = world.grant();
+    assert!(grant.egress.is_empty());
+    assert_eq!(grant.withheld.len(), 9);
+    assert_eq!(
+        withheld(&grant)[0],
+        ("network 10.0.0.1:80", "its addresses are not public (private, RFC 1918)", Some("--allow-net 10.0.0.1:80"))
+    );
+    world.allow_net("10.0.0.0/8:80");
+    let grant = world.grant();
+    assert_eq!((texts(&grant.egress.outbound), grant.withheld.len()), (vec!["10.0.0.0/8:80".into()], 8));
+}
+
+#[test]
+fn a_ceiling_narrows_what_a_manifest_gets() {
+    let mut world = asks_for(json!([
+        {"host": "api.acme.example", "ports": [443, 80]}, "*.acme.example", "evil.acme.example", "other.example",
+    ]));
+    world.ceiling(Some(&["*.acme.example"]), &["evil.acme.example"]);
+    let grant = world.grant();
+    assert_eq!(texts(&grant.egress.outbound), ["api.acme.example:443", "*.acme.example:443"]);
+    assert_eq!(
+        withheld(&grant),
+        [
+            ("network api.acme.example:80", "the policy's ceiling does not allow it", None),
+            ("network evil.acme.example:443", "the policy denies evil.acme.example", None),
+            ("network other.example:443", "the policy's ceiling does not allow it", None),
+        ]
+    );
+    assert_eq!(grant.egress.denied, ["evil.acme.example".parse().unwrap()]);
+    // A second policy: lists of `allow` intersect, those of `deny` add up.
+    world.ceiling(Some(&["b.acme.example", "a.acme.example"]), &["a.acme.example:443", "203.0.113.0/24"]);
+    let grant = world.grant();
+    assert_eq!(texts(&grant.egress.outbound), ["b.acme.example:443"]);
+    let of_suffix = withheld(&grant).into_iter().find(|(what, ..)| *what == "network *.acme.example:443");
+    assert_eq!(of_suffix.unwrap().1, "the policy's ceiling allows b.acme.example of it alone");
+    assert_eq!(grant.egress.denied.len(), 3, "they may be what a name stands for");
+    // Nothing is allowed by an empty list, and an absent one is no ceiling.
+    let mut world = asks_for(json!(["api.acme.example"]));
+    assert!(world.ceiling(None, &[]).grant().withheld.is_empty());
+    assert!(world.ceiling(Some(&[]), &[]).grant().egress.is_empty());
+}
+
+#[test]
+fn a_flag_beyond_the_ceiling_is_denied_by_policy() {
+    let mut world = World::new(json!({}));
+    world.ceiling(Some(&["*.acme.example:443,80"]), &["evil.acme.example:80"]);
+    assert_eq!(texts(&world.allow_net("api.acme.example:443").grant().egress.outbound), ["api.acme.example:443"]);
+    let says = |world: &World| {
+        let denied = world.denied();
+        assert!(!denied.is_usage(), "{denied}");
+        denied.to_string()
+    };
+    world.allow_net("api.acme.example:443,8443");
+    assert_eq!(says(&world), "--allow-net api.acme.example:8443: the policy's ceiling does not allow it");
+    world.request.network.outbound.clear();
+    world.allow_net("evil.acme.example:80");
+    assert_eq!(says(&world), "--allow-net evil.acme.example:80: the policy denies evil.acme.example:80");
+    world.request.network.outbound.clear();
+    world.allow_net("*.example:443");
+    assert_eq!(says(&world), "--allow-net *.example:443: the policy's ceiling allows a part of it alone");
+    world.request.network = NetworkFlags { any: true, host_ports: vec![5432], ..NetworkFlags::default() };
+    let both = says(&world);
+    assert!(both.contains("--allow-host-port 5432: ") && both.contains("--allow-all-net: "), "{both}");
+    world.ceilings.network = NetworkCeiling::default();
+    world.ceiling(None, &["127.0.0.0/8:5432"]);
+    assert_eq!(says(&world), "--allow-host-port 5432: the policy denies 127.0.0.0/8:5432");
+    world.request.network.host_ports = vec![5433];
+    assert!(world.grant().egress.any, "what is denied is left out of it");
+}
+
+#[test]
+fn the_cages_own_loopback_is_told_from_the_hosts() {
+    let mut world = World::new(json!({}));
+    world.allow_net("127.0.0.1:5432");
+    let notes = world.grant().notes;
+    assert!(notes.len() == 1 && notes[0].ends_with("--allow-host-port 5432"), "{notes:?}");
 }
 
 #[test]
