@@ -35,6 +35,7 @@ mod run_grants;
 mod run_lost;
 mod run_state;
 mod run_stdio;
+mod run_why;
 mod servers;
 mod tier;
 mod tiers;

@@ -1,11 +1,12 @@
-//! The audit log: JSON Lines, one begin and one end a run, each line chained to the one before by its SHA-256.
+//! The audit log: JSON Lines, one begin and one end a run and between them what it was denied, each line chained to the one
+//! before by its SHA-256.
 //!
 //! A server starts only with a [`Ticket`], and a ticket exists only once the begin entry is on disk. The head of the chain
 //! is kept in the state directory, so that lines cut off the end of the log show. A run whose smcp was killed gets its end
 //! entry from the next start.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,11 +17,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use ulid::Ulid;
 
+use crate::egress::{Refused, Totals};
 use crate::plan::Limit;
 use crate::runs::{self, Event, Underway};
 
 /// An open audit log.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Journal {
     log: PathBuf,
     head: PathBuf,
@@ -53,6 +55,34 @@ impl Ticket {
     /// The run's id.
     pub fn run(&self) -> Ulid {
         self.underway.run()
+    }
+
+    /// Where what it is denied is written, by any thread.
+    pub fn notes(&self, journal: &Journal) -> Notes {
+        Notes { journal: journal.clone(), run: self.run(), failed: false }
+    }
+}
+
+/// The way to the log for what a run is denied while it goes on. Only a [`Ticket`] gives one, so the begin stands before.
+#[derive(Debug)]
+pub struct Notes {
+    journal: Journal,
+    run: Ulid,
+    failed: bool,
+}
+
+impl Notes {
+    /// Writes one line. It is in the log when this returns, as the end is; nothing waits for the disk. What cannot be written
+    /// is told once on stderr; it stands in the end entry all the same.
+    pub fn denied(&mut self, refused: &Refused) {
+        let mut fields = object(refused);
+        fields.extend(refused.flag().map(|flag| ("flag".to_owned(), json!(flag))));
+        let written = self.journal.append(self.run, None, Event::Denied, &fields, Durability::InLog);
+        if let Err(why) = written
+            && !std::mem::replace(&mut self.failed, true)
+        {
+            tracing::warn!(run = %self.run, "{why}");
+        }
     }
 }
 
@@ -90,6 +120,9 @@ pub struct Ending {
     /// Bytes from the server's stdout.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_out: Option<u64>,
+    /// What it connected to with how many bytes, and what it was refused how often; of a run that was granted some network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub egress: Option<Totals>,
 }
 
 impl Ending {
@@ -172,7 +205,7 @@ impl Journal {
     pub fn begin(&self, run: Ulid, fields: &Map<String, Value>) -> Result<Ticket, JournalError> {
         let underway =
             Underway::new(&self.runs(), run).map_err(|why| JournalError { path: self.runs(), what: "used", why })?;
-        if let Err(why) = self.append(&underway, Event::Begin, fields, Durability::OnDisk) {
+        if let Err(why) = self.append(run, Some(&underway), Event::Begin, fields, Durability::OnDisk) {
             // Nothing ran: whoever tries to record that comes by the same name.
             let _ = underway.finish();
             return Err(why);
@@ -186,24 +219,43 @@ impl Journal {
     /// # Errors
     /// Where it cannot be written.
     pub fn end(&self, ticket: Ticket, ending: &Ending) -> Result<(), JournalError> {
-        let fields = match serde_json::to_value(ending) {
-            Ok(Value::Object(fields)) => fields,
-            other => unreachable!("an ending is an object of plain values: {other:?}"),
-        };
-        self.append(&ticket.underway, Event::End, &fields, Durability::InLog)?;
+        self.append(ticket.run(), Some(&ticket.underway), Event::End, &object(ending), Durability::InLog)?;
         // What is left is removed by the next start, which finds the end where it was to be.
         let _ = ticket.underway.finish();
         Ok(())
     }
 
+    /// The entries of one run in their order, none where there are none; of the newest that has begun, where no id is given.
+    /// Reads the whole log.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn entries(log: &Path, run: Option<&str>) -> Result<Vec<Value>, JournalError> {
+        let fail = |why| JournalError { path: log.to_owned(), what: "read", why };
+        let mut found: Vec<Value> = Vec::new();
+        for line in BufReader::new(File::open(log).map_err(fail)?).split(b'\n') {
+            // What a crash tore is no entry.
+            let Ok(entry) = serde_json::from_slice::<Value>(&line.map_err(fail)?) else { continue };
+            match run {
+                Some(run) if entry["run"] != run => continue,
+                None if entry["event"] == Event::Begin.name() => found.clear(),
+                None if found.first().is_none_or(|begin| begin["run"] != entry["run"]) => continue,
+                _ => {}
+            }
+            found.push(entry);
+        }
+        Ok(found)
+    }
+
     fn append(
         &self,
-        underway: &Underway,
+        run: Ulid,
+        underway: Option<&Underway>,
         event: Event,
         fields: &Map<String, Value>,
         durability: Durability,
     ) -> Result<(), JournalError> {
-        self.try_append(underway, event, fields, durability).map_err(|why| JournalError {
+        self.try_append(run, underway, event, fields, durability).map_err(|why| JournalError {
             path: self.log.clone(),
             what: "written",
             why,
@@ -212,7 +264,8 @@ impl Journal {
 
     fn try_append(
         &self,
-        underway: &Underway,
+        run: Ulid,
+        underway: Option<&Underway>,
         event: Event,
         fields: &Map<String, Value>,
         durability: Durability,
@@ -231,7 +284,7 @@ impl Journal {
             (None, None) => (1, None),
         };
         let mut entry = Map::new();
-        entry.insert("run".into(), json!(underway.run().to_string()));
+        entry.insert("run".into(), json!(run.to_string()));
         entry.insert("seq".into(), json!(seq));
         entry.insert("prev".into(), json!(prev.as_ref().map(Digest::hex)));
         entry.insert("time".into(), json!(Timestamp::now().to_string()));
@@ -246,7 +299,9 @@ impl Journal {
             line.insert(0, b'\n');
         }
         let end_of_log = log.seek(SeekFrom::End(0))?;
-        underway.note(event, &self.log, end_of_log + u64::from(torn))?;
+        if let Some(underway) = underway {
+            underway.note(event, &self.log, end_of_log + u64::from(torn))?;
+        }
         log.write_all(&line)?;
         if durability == Durability::OnDisk {
             log.sync_data()?;
@@ -281,6 +336,13 @@ impl Journal {
 
 /// A sequence number and a digest fit in, padded by spaces: each head is as long as the one before.
 const HEAD_LENGTH: usize = 128;
+
+fn object(of_plain_values: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(of_plain_values) {
+        Ok(Value::Object(fields)) => fields,
+        other => unreachable!("an entry is an object of plain values: {other:?}"),
+    }
+}
 
 /// A new run's id.
 pub fn new_run() -> Ulid {
@@ -321,6 +383,7 @@ fn line_seq(line: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::egress::Why;
     use std::sync::Arc;
 
     fn journal(dir: &Path) -> Journal {
@@ -408,7 +471,7 @@ mod tests {
         torn.note(Event::Begin, journal.path(), 0).unwrap();
         drop(torn);
         let ended = journal.begin(new_run(), &Map::new()).unwrap();
-        journal.append(&ended.underway, Event::End, &Map::new(), Durability::InLog).unwrap();
+        journal.append(ended.run(), Some(&ended.underway), Event::End, &Map::new(), Durability::InLog).unwrap();
         drop(ended);
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -423,6 +486,49 @@ mod tests {
         assert_eq!(left(), 1, "the one that is held");
         journal.end(held, &Ending::default()).unwrap();
         assert_eq!(left(), 0);
+    }
+
+    fn refused(host: &str) -> Refused {
+        Refused { host: host.into(), port: Some(80), why: Why::PortNotGranted, address: None, count: 1 }
+    }
+
+    #[test]
+    fn what_runs_are_denied_stands_in_the_chain_of_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = journal(dir.path());
+        let tickets = [(); 2].map(|()| journal.begin(new_run(), &Map::new()).unwrap());
+        std::thread::scope(|scope| {
+            for ticket in &tickets {
+                let mut notes = ticket.notes(&journal);
+                scope.spawn(move || (0..20).for_each(|number| notes.denied(&refused(&format!("{number}.test")))));
+            }
+        });
+        let [first, second] = tickets.each_ref().map(Ticket::run);
+        let ends = tickets.map(|ticket| journal.end(ticket, &Ending { cause: "exited", ..Ending::default() }));
+        assert!(ends.iter().all(Result::is_ok));
+        assert_chained(&journal);
+        let of = |run: Option<&str>| Journal::entries(journal.path(), run).unwrap();
+        for run in [first, second] {
+            let entries = of(Some(&run.to_string()));
+            let events: Vec<_> = entries.iter().map(|entry| entry["event"].as_str().unwrap()).collect();
+            assert_eq!((events.len(), events[0], events[1], events[21]), (22, "begin", "denied", "end"));
+            assert_eq!((&entries[1]["host"], &entries[1]["why"]), (&json!("0.test"), &json!("port-not-granted")));
+            assert_eq!(entries[1]["flag"], "--allow-net 0.test:80");
+        }
+        assert_eq!(of(None), of(Some(&second.to_string())), "the newest");
+        assert_eq!(of(Some("01J")), Vec::<Value>::new());
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_written_stops_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = journal(dir.path());
+        let ticket = journal.begin(new_run(), &Map::new()).unwrap();
+        let mut notes = ticket.notes(&journal);
+        fs::remove_file(journal.path()).unwrap();
+        fs::create_dir(journal.path()).unwrap();
+        notes.denied(&refused("a.test"));
+        assert!(notes.failed);
     }
 
     #[test]

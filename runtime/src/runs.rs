@@ -27,6 +27,8 @@ pub struct Underway {
 pub enum Event {
     /// The first.
     Begin,
+    /// Something that the run was denied.
+    Denied,
     /// The last.
     End,
 }
@@ -36,6 +38,7 @@ impl Event {
     pub fn name(self) -> &'static str {
         match self {
             Event::Begin => "begin",
+            Event::Denied => "denied",
             Event::End => "end",
         }
     }
@@ -70,7 +73,7 @@ impl Underway {
         self.run
     }
 
-    /// Notes that an entry is about to be written at an offset of a log.
+    /// Notes that the begin or the end is about to be written at an offset of a log; where others are nobody looks for.
     ///
     /// # Errors
     /// The system's.
@@ -81,6 +84,7 @@ impl Underway {
                 text.extend_from_slice(log.as_os_str().as_bytes());
                 self.file.write_all_at(&text, 0)
             }
+            Event::Denied => Ok(()),
             Event::End => self.file.write_all_at(format!("{offset:020}").as_bytes(), 21),
         }
     }

@@ -73,6 +73,15 @@ pub enum Command {
         #[command(subcommand)]
         command: Cache,
     },
+    /// Show what a run was denied, and the flag that would grant it
+    Why {
+        /// The run, as the audit log names it; the newest without it
+        #[arg(value_name = "RUN")]
+        run: Option<String>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Show what this machine enforces, layer by layer, as tried just now
     Doctor {
         /// Show what would bring more: settings, profiles

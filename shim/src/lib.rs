@@ -17,6 +17,7 @@ pub mod settings;
 mod show;
 mod store;
 mod unpack;
+mod why;
 
 use std::process::ExitCode;
 
@@ -68,6 +69,7 @@ fn dispatch(command: &Command, settings: Result<Settings, Failure>, early: Optio
         Command::Build(typed) => store::build(typed, &settings),
         Command::Info { reference, json } => info::info(reference, *json, &settings),
         Command::Cache { command } => store::cache(command, &settings),
+        Command::Why { run, json } => why::why(run.as_deref(), *json, &settings),
         Command::Doctor { fix, json } => doctor::doctor(*fix, *json, &settings),
     });
     match done {

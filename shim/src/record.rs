@@ -44,6 +44,7 @@ impl Record {
     /// What the run was granted. Names of variables, never values.
     pub fn granted(&mut self, grant: &Grant) {
         self.set("grants", grants(grant));
+        self.set("withheld", json!(grant.withheld));
         self.set("limits", json!(Watched::from(&grant.limits)));
     }
 

@@ -106,6 +106,7 @@ impl Passed {
             peak_memory: Some(self.outcome.peak_memory),
             bytes_in: Some(self.bytes_in),
             bytes_out: Some(self.bytes_out),
+            egress: (!plan.egress.is_empty()).then_some(self.outcome.egress),
             ..Ending::default()
         };
         Ok((ending, self.remains))

@@ -52,6 +52,8 @@ pub fn run(typed: &cli::Run, settings: Result<Settings, Failure>, early: Option<
     if let Err(error) = record.close(&journal, run, &ending.clone().lasted(started.elapsed())) {
         return Failure::from(error).print();
     }
+    let denied = ending.egress.as_ref().map_or(0, |egress| egress.refused.len());
+    show::denied(run, denied);
     // What is left of the cage goes here, after the entry: the kernel takes the namespaces down meanwhile.
     match result.map(|(ending, _)| ending) {
         Ok(Ending { unmasked: Some(path), .. }) => exit::unmasked(&path).print(),
@@ -168,11 +170,13 @@ fn story(
     })?;
     let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
     let least = least_tier(typed, settings)?;
-    let cage = ahead.prepare(&plan, &settings.private(), least, &signals, Proxies::none())?;
+    let proxies = if plan.egress.is_empty() { Proxies::none() } else { settings.proxies()? };
+    let cage = ahead.prepare(&plan, &settings.private(), least, &signals, proxies)?;
     record.enforced(cage.report(), cage.cgroup());
     require(cage.report(), least)?;
     let ticket = record.begin(journal, run)?;
-    let cage = cage.start(ticket, Box::new(|_| {}))?;
+    let mut notes = ticket.notes(journal);
+    let cage = cage.start(ticket, Box::new(move |refused| notes.denied(refused)))?;
     let passed = relay::pass(cage, &signals, plan.limits.timeout())
         .map_err(|why| Failure::new(exit::CAGE, format!("the relay failed: {why}")))?;
     passed.ending(&plan).map(|(ending, remains)| (ending, Some(remains)))

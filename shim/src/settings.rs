@@ -11,6 +11,7 @@ use std::time::Duration;
 use bundle::{Ceilings, parse_count, parse_duration, parse_millicores, parse_size};
 use distribution::{Access, Allowance, DockerFile, HostAccess, Mode, Name, Network, Reference, Secret, registry_host};
 use runtime::Tier;
+use runtime::egress::Proxies;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -50,6 +51,19 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The proxy that servers' connections leave through: the one for https, where there is none the one for http.
+    ///
+    /// # Errors
+    /// Of code 119, where its URL cannot be read.
+    pub fn proxies(&self) -> Result<Proxies, Failure> {
+        let of_registries = &self.access.proxies;
+        let url = of_registries.https.as_ref().or(of_registries.http.as_ref()).map(Secret::expose);
+        Proxies::read(url, None, Some(&of_registries.direct)).map_err(|why| {
+            let hint = "it is that of HTTPS_PROXY, ALL_PROXY, HTTP_PROXY or proxy.https: [http://|socks5://][USER:PASSWORD@]HOST[:PORT]";
+            Failure::new(exit::CONFIGURATION, format!("the host's proxy, which servers connect through: {why}")).hint(hint)
+        })
+    }
+
     /// Settings before any file is read: the audit log and log level of a run that a broken configuration stops.
     pub fn defaults() -> Settings {
         let home = env::home_dir().filter(|home| home.is_absolute()).unwrap_or_else(|| PathBuf::from("/"));
@@ -119,7 +133,8 @@ impl Settings {
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(());
         }
-        let file: File = serde_saphyr::from_str(&text).map_err(|why| fail(&why))?;
+        let file: File = serde_saphyr::from_str(&text)
+            .map_err(|why: serde_saphyr::Error| fail(&without_logins(&why.without_snippet().to_string())))?;
         if let Some(key) = file.not_enforced() {
             return Err(not_enforced(path, &key));
         }
@@ -398,6 +413,15 @@ impl File {
     }
 }
 
+/// A text without what stands before an `@` in any of its words: a proxy's URL may hold a password.
+fn without_logins(text: &str) -> String {
+    let word = |word: &str| match word.rsplit_once('@') {
+        Some((_, host)) => format!("…@{host}"),
+        None => word.to_owned(),
+    };
+    text.split_inclusive(|c: char| c.is_whitespace() || c == '"').map(word).collect()
+}
+
 /// Reads a list of `policy.ceilings.network`.
 fn destinations<T: std::str::FromStr<Err = bundle::OutboundError>>(
     key: &str,
@@ -516,6 +540,23 @@ mod tests {
             let failure = read(text).unwrap_err();
             assert_eq!(failure.code, exit::CONFIGURATION);
             assert!(failure.message.contains(named), "{text:?}: {}", failure.message);
+        }
+    }
+
+    #[test]
+    fn no_error_shows_the_password_of_a_proxy() {
+        for text in [
+            "proxy: URL",
+            "proxy: {htps: URL}",
+            "proxy: [URL]",
+            "proxy: {https: [URL]}",
+            "proxy: {https: URL",
+            "a: URL",
+        ] {
+            for url in ["\"http://user:hunter2@proxy.test:1\"", "'user:hunter2@proxy.test:1'"] {
+                let message = read(&text.replace("URL", url)).unwrap_err().message;
+                assert!(!message.contains("hunter2"), "{message}");
+            }
         }
     }
 

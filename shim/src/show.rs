@@ -9,6 +9,7 @@ use distribution::{Freshness, Resolved};
 use runtime::config::{Scope, render};
 use runtime::{Exec, Plan, Programs, Provider, What};
 use serde_json::json;
+use ulid::Ulid;
 
 /// As `println!`, by [`out`].
 macro_rules! outln {
@@ -75,6 +76,15 @@ pub fn withheld(withheld: &Withheld) {
     warn(&format!("not granted: {}: {}", withheld.what, withheld.why));
     if let Some(hint) = &withheld.hint {
         say(&format!("hint: {hint}"));
+    }
+}
+
+/// That a run was denied this many destinations.
+pub fn denied(run: Ulid, destinations: usize) {
+    if destinations > 0 {
+        warn(&format!(
+            "{destinations} destination(s) were denied: `smcp why {run}` shows the flags that would grant them"
+        ));
     }
 }
 
