@@ -6,8 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use serde_json::json;
 
 use crate::image::Image;
+use crate::needs;
 use crate::probe::REFUSED;
-use crate::world::{World, as_each_user};
+use crate::world::{SECRET, World, as_each_user};
 
 as_each_user! {
     a_bad_file_of_variables_is_refused,
@@ -18,6 +19,8 @@ as_each_user! {
     a_foreign_program_needs_a_grant,
     a_dry_run_starts_nothing,
     a_dry_run_shows_the_network,
+    n16_certificates_of_the_caller_go_in_with_the_network,
+    n16_certificates_of_the_machine_where_there_are_no_others,
     info_shows_what_a_package_asks_for,
     doctor_tries_every_layer,
     a_server_may_use_the_cpus_of_its_caller,
@@ -176,4 +179,74 @@ fn a_dry_run_shows_the_network(world: &World) {
     shown.check(shown.text().contains("network    a.test:80,443\n"), "the destination was expected");
     let shown = world.caged(&["--dry-run"], &["exit", "0"]).run().ok();
     shown.check(shown.text().contains("network    loopback alone\n"), "no destination was expected");
+}
+
+/// Two certificates that are none, but look like some, with a key between them.
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nMIIBsmcp\n-----END CERTIFICATE-----\n";
+
+/// What `SSL_CERT_FILE` names goes in as data, where there is a network, and every program is told of it.
+fn n16_certificates_of_the_caller_go_in_with_the_network(world: &World) {
+    let key = format!("-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----\n");
+    let file = world.file("home/private.pem", format!("{CERTIFICATE}{key}{CERTIFICATE}"));
+    let image =
+        Image::probe().config(|c| c["config"]["Env"] = json!(["SSL_CERT_FILE=/etc/ssl/own.pem", "PATH=/usr/bin"]));
+    let reference = image.build().write(&world.directory("image"));
+    let run = |flags: &[&str], verb: &[&str]| {
+        let all = world.smcp(["run"]).args(flags).args([&reference]).args(verb);
+        all.env("SSL_CERT_FILE", &file).run()
+    };
+    let with = ["--allow-host-port", "1"];
+    let env = run(&with, &["env"]).ok().json();
+    for name in ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"] {
+        let inside = env[name].as_str().unwrap_or_else(|| panic!("{name} in {env}"));
+        assert_eq!(run(&with, &["read", inside]).ok().json(), CERTIFICATE.repeat(2));
+        run(&with, &["write", inside, "x"]).expect(REFUSED);
+    }
+    assert!(world.audit_text().contains(&format!("\"certificates\":\"{}\"", file.display())), "{}", world.audit_text());
+    assert_eq!(run(&[], &["env"]).ok().json()["SSL_CERT_FILE"], "/etc/ssl/own.pem", "nothing without a network");
+    let flag = [&with[..], &["--env", "SSL_CERT_FILE=/mine"]].concat();
+    assert_eq!(run(&flag, &["env"]).ok().json()["SSL_CERT_FILE"], "/mine", "a flag wins");
+    for wrong in [world.text("home/absent"), world.text("home/.ssh/id"), world.text("home"), "/dev/zero".into()] {
+        let all = world.smcp(["run"]).args(with).args([&reference, "env"]).env("SSL_CERT_FILE", &wrong);
+        let ended = all.run().ok();
+        ended.says(&["SSL_CERT_FILE", &wrong, "the server does not get it"]);
+        assert_eq!(ended.json()["SSL_CERT_FILE"], "/etc/ssl/own.pem", "the package's own");
+    }
+}
+
+/// Those of the machine, where neither the caller nor the package has any.
+fn n16_certificates_of_the_machine_where_there_are_no_others(world: &World) {
+    let here = std::path::Path::new("/etc/ssl/certs/ca-certificates.crt").exists();
+    if !needs::present(here, "certificates (Debian's package ca-certificates)") {
+        return;
+    }
+    let with = ["--allow-host-port", "1"];
+    let inside = world.caged(&with, &["env"]).run().ok().json()["SSL_CERT_FILE"].as_str().unwrap().to_owned();
+    let text = world.caged(&with, &["read", &inside]).run().ok().json();
+    assert!(text.as_str().unwrap().matches("-----BEGIN CERTIFICATE-----").count() > 10, "{text}");
+    assert_eq!(world.caged(&[], &["env"]).run().ok().json().get("SSL_CERT_FILE"), None);
+    let shown = world.caged(&["--dry-run", "--allow-net", "a.test"], &["env"]).run().ok();
+    shown.check(shown.text().contains("trusts     "), "the certificates were expected in the plan");
+    let own = Image::probe().file("etc/ssl/certs/ca-certificates.crt", 0o644, CERTIFICATE).build();
+    let reference = own.write(&world.directory("image"));
+    let env = world.smcp(["run"]).args(with).args([&reference, "env"]).run().ok().json();
+    assert_eq!(env.get("SSL_CERT_FILE"), None, "the package has its own");
+}
+
+/// Without namespaces they are in the run's own directory, and the variables lead there.
+#[test]
+fn n16_certificates_at_tier_1() {
+    if needs::program("unshare", "util-linux").is_none() || needs::program("setpriv", "util-linux").is_none() {
+        return;
+    }
+    let world = World::without_namespaces();
+    let file = world.file("home/private.pem", CERTIFICATE);
+    let with = ["--net-by-port", "--allow-net", "a.test"];
+    // The directory is a run's own, so that its server has to say what it finds there.
+    let run = |verb: &[&str]| world.caged(&with, verb).env("SSL_CERT_FILE", &file).run().ok().json();
+    let variables = run(&["env"]);
+    let inside = variables["SSL_CERT_FILE"].as_str().unwrap();
+    assert!(inside.starts_with(world.text("cache").as_str()), "{inside}");
+    assert_eq!(variables["NODE_EXTRA_CA_CERTS"], inside);
+    assert_eq!(run(&["read-of", "SSL_CERT_FILE"]), CERTIFICATE);
 }

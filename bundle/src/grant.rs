@@ -2,6 +2,7 @@
 //! together. Every reason against a run is found at once.
 
 mod arguments;
+mod certificates;
 mod denies;
 mod egress;
 mod environment;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+pub use certificates::{CERTIFICATES, Certificates};
 pub use egress::{Egress, NetworkCeiling, NetworkFlags};
 pub use flags::{EnvFlag, FlagError, MountFlag, StateName, SubprocessFlag, parse_env_file};
 
@@ -34,10 +36,11 @@ pub fn judge(package: &Package, request: &Request, ceilings: &Ceilings, caller: 
     files.flags(request, &mut verdict);
     let args = arguments::read(&package.manifest, request, &mut files, &mut verdict);
     state::grant(package, request, caller, &mut files, &mut verdict);
-    let env = environment::compose(package, request, caller, &mut verdict);
-    let subprocess = subprocess(package, request, &files, caller, &mut verdict);
     let asked = &package.manifest.permissions.network.outbound;
     let egress = egress::judge(asked, &request.network, &ceilings.network, &mut verdict);
+    let certificates = certificates::of_caller(&egress, caller, &mut verdict);
+    let env = environment::compose(package, request, caller, certificates.is_some(), &mut verdict);
+    let subprocess = subprocess(package, request, &files, caller, &mut verdict);
     let workdir = workdir(package, request, &files);
     let command = command(package, args, &mut verdict);
     withhold(package, &files, &mut verdict);
@@ -56,6 +59,7 @@ pub fn judge(package: &Package, request: &Request, ceilings: &Ceilings, caller: 
         env,
         subprocess,
         egress,
+        certificates,
         limits: Limits::effective(&request.limits, &package.manifest.limits, &ceilings.max),
         withheld: verdict.withheld,
         notes: verdict.notes,
@@ -132,6 +136,8 @@ pub struct Grant {
     pub subprocess: Subprocess,
     /// Where it may connect to.
     pub egress: Egress,
+    /// Whom it trusts there, beside what the package brings.
+    pub certificates: Option<Certificates>,
     /// Limits in force.
     pub limits: Limits,
     /// What the manifest asks for and the run does not get.
@@ -152,6 +158,7 @@ impl Grant {
             env: Vec::new(),
             subprocess: Subprocess::Denied,
             egress: Egress::default(),
+            certificates: None,
             limits: Limits::default(),
             withheld: Vec::new(),
             notes: Vec::new(),

@@ -24,8 +24,9 @@ pub use distribution::{REDACTED, Secret};
 
 pub use config::{Execution, ImageConfig, RootFs, RootFsKind};
 pub use grant::{
-    CallerEnv, Ceilings, Denied, Egress, EnvFlag, FlagError, Grant, Mount, MountFlag, NetworkCeiling, NetworkFlags,
-    Reason, ReasonKind, Request, StateName, Subprocess, SubprocessFlag, Withheld, Workdir, judge, parse_env_file,
+    CERTIFICATES, CallerEnv, Ceilings, Certificates, Denied, Egress, EnvFlag, FlagError, Grant, Mount, MountFlag,
+    NetworkCeiling, NetworkFlags, Reason, ReasonKind, Request, StateName, Subprocess, SubprocessFlag, Withheld,
+    Workdir, judge, parse_env_file,
 };
 pub use hub::{from_hub, to_hub};
 pub use limits::{LimitRequest, Limits};

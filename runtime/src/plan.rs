@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bundle::{Access, Egress, Grant, Limits, Origin, Secret, Subprocess};
+use bundle::{Access, CERTIFICATES, Egress, Grant, Limits, Origin, Secret, Subprocess};
 use serde::{Deserialize, Serialize};
 
 use crate::identity::Identity;
@@ -253,7 +253,7 @@ impl Plan {
             workdir: grant.workdir.path(&identity.home).to_owned(),
             env: grant.env.iter().map(|(name, value)| Variable { name: name.clone(), value: value.clone() }).collect(),
             tree,
-            files: skeleton_files(&identity, &grant.egress),
+            files: files(grant, &identity),
             links: host.map(|host| host.links.clone()).unwrap_or_default(),
             mounts: mounts(grant, &identity, &programs, host),
             programs,
@@ -359,6 +359,12 @@ fn rlimits(grant: &Grant) -> Rlimits {
         nice: 0,
         rtprio: 0,
     }
+}
+
+fn files(grant: &Grant, identity: &Identity) -> BTreeMap<PathBuf, String> {
+    let mut files = skeleton_files(identity, &grant.egress);
+    files.extend(grant.certificates.iter().map(|certificates| (CERTIFICATES.into(), certificates.pem.clone())));
+    files
 }
 
 /// Where smcp answers names inside; an address of benchmarks (RFC 2544) that no network has.

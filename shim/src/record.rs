@@ -1,6 +1,6 @@
 //! What the audit log learns of a run, gathered as the story goes.
 
-use bundle::{Grant, Subprocess};
+use bundle::{Certificates, Grant, Subprocess};
 use distribution::Resolved;
 use runtime::journal::{Ending, Journal, JournalError, Ticket};
 use runtime::{HostInterpreter, Report, Watched};
@@ -46,6 +46,11 @@ impl Record {
         self.set("grants", grants(grant));
         self.set("withheld", json!(grant.withheld));
         self.set("limits", json!(Watched::from(&grant.limits)));
+    }
+
+    /// Whose certificates it got, where it needed some that its package does not bring.
+    pub fn trusts(&mut self, certificates: Option<&Certificates>) {
+        self.set("certificates", json!(certificates.map(|certificates| &certificates.from)));
     }
 
     /// Which interpreter runs the server: the package's own, or one of this machine.

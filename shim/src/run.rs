@@ -153,6 +153,8 @@ fn story(
     drop(shown);
     let bundle = bundle::prepare(&package, &store, &unpack::in_a_process)?;
     pending.keep()?;
+    let grant = grant.with_certificates_for(bundle.path());
+    record.trusts(grant.certificates.as_ref());
     let host = host_interpreter(&package)?;
     record.runs_by(host.as_ref());
     if let Some(host) = &host {

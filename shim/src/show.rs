@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bundle::{Access, Egress, Withheld, format_size};
+use bundle::{Access, CERTIFICATES, Egress, Withheld, format_size};
 use distribution::{Freshness, Resolved};
 use runtime::config::{Scope, render};
 use runtime::{Exec, Plan, Programs, Provider, What};
@@ -108,6 +108,9 @@ pub fn plan(plan: &Plan, as_json: bool) {
     let names: Vec<&str> = plan.env.iter().map(|variable| variable.name.as_str()).collect();
     outln!("variables  {}", names.join(" "));
     network(&plan.egress);
+    if let Some(text) = plan.files.get(std::path::Path::new(CERTIFICATES)) {
+        outln!("trusts     {} certificates of this machine, {CERTIFICATES}", text.matches("-----BEGIN").count());
+    }
     for mount in &plan.mounts {
         let target = mount.target.display();
         let exec = |exec: &Exec| if *exec == Exec::Denied { ", noexec" } else { "" };

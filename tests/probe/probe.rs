@@ -97,6 +97,7 @@ fn attempt(verb: &str, rest: &[&str]) -> io::Result<String> {
         }
         // Files.
         "read" => Ok(quote(&String::from_utf8_lossy(&fs::read(rest[0])?))),
+        "read-of" => Ok(quote(&String::from_utf8_lossy(&fs::read(env::var_os(rest[0]).unwrap_or_default())?))),
         "write" => {
             fs::write(rest[0], rest[1])?;
             Ok("\"written\"".into())

@@ -4,16 +4,18 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
+use super::certificates::{CERTIFICATES, OF_CALLER};
 use super::{CallerEnv, EnvFlag, Request, Verdict};
 use crate::Secret;
 use crate::package::Package;
 
 /// Composes the whole environment of the server: a few defaults, the image's,
-/// the manifest's defaults, the account, the flags; what comes later wins.
+/// the manifest's defaults, where the caller's `certificates` are, the account, the flags; what comes later wins.
 pub(super) fn compose(
     package: &Package,
     request: &Request,
     caller: &CallerEnv,
+    certificates: bool,
     verdict: &mut Verdict,
 ) -> Vec<(String, Secret)> {
     let mut env = BTreeMap::new();
@@ -34,6 +36,9 @@ pub(super) fn compose(
         if let Some(value) = &spec.default {
             set(&spec.name, value);
         }
+    }
+    for name in OF_CALLER.iter().filter(|_| certificates) {
+        set(name, CERTIFICATES);
     }
     set("USER", &caller.user);
     set("LOGNAME", &caller.user);

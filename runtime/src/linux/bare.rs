@@ -23,7 +23,7 @@ use super::programs::{self, Kind};
 use super::wire::Refusal;
 use crate::identity::{Identity, Mapping};
 use crate::plan::{Exec, Plan, Programs, Provider, Variable, What};
-use bundle::{Access, Egress, Secret};
+use bundle::{Access, CERTIFICATES, Egress, Secret};
 
 /// What stands in for the mounts of a plan.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -159,6 +159,10 @@ impl Place {
         self.directory.join("tmp")
     }
 
+    fn certificates(&self) -> PathBuf {
+        self.directory.join("certificates.pem")
+    }
+
     fn canary(&self) -> PathBuf {
         self.directory.join("canary")
     }
@@ -240,6 +244,12 @@ pub fn relocate(plan: &Plan, place: &Place, why: &str) -> Result<(Plan, Bare), R
     let mut granted = Vec::new();
     // What lies elsewhere than it is called: the run's own directories, which variables and the package's words can name.
     let mut moved = vec![(plan.identity.home.clone(), place.home())];
+    if let Some(text) = plan.files.get(Path::new(CERTIFICATES)) {
+        let path = place.certificates();
+        fs::write(&path, text).map_err(|why| Refusal::new(format!("making {}", path.display()), why))?;
+        moved.push((CERTIFICATES.into(), path.clone()));
+        bare.read.push(path);
+    }
     for mount in &plan.mounts {
         match &mount.what {
             // The files are root's or their owners', and stay so.
