@@ -32,6 +32,7 @@ mod run_audit;
 mod run_denies;
 mod run_exit;
 mod run_grants;
+mod run_learn;
 mod run_lost;
 mod run_state;
 mod run_stdio;

@@ -73,6 +73,8 @@ pub enum Command {
         #[command(subcommand)]
         command: Cache,
     },
+    /// Run a server, and propose from what it reached the permissions of its manifest
+    Learn(Box<Learn>),
     /// Show what a run was denied, and the flag that would grant it
     Why {
         /// The run, as the audit log names it; the newest without it
@@ -93,8 +95,22 @@ pub enum Command {
     },
 }
 
-/// Flags of `run`.
+/// Flags of `learn`: those of `run`, and its own.
 #[derive(Debug, Args)]
+pub struct Learn {
+    /// Grant every public address for this run, after a question on the terminal
+    #[arg(long)]
+    pub permissive: bool,
+    /// Write the permissions to a file, in place of stderr
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// The run.
+    #[command(flatten)]
+    pub run: Run,
+}
+
+/// Flags of `run`.
+#[derive(Clone, Debug, Args)]
 pub struct Run {
     /// The package, and arguments of the server: everything after REF is the server's, flags too
     #[arg(value_name = "REF [ARGS]", required = true, num_args = 1.., trailing_var_arg = true)]

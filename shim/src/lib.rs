@@ -8,6 +8,7 @@ pub mod cli;
 mod doctor;
 pub mod exit;
 mod info;
+mod learn;
 mod login;
 mod progress;
 mod record;
@@ -60,8 +61,11 @@ fn dispatch(command: &Command, settings: Result<Settings, Failure>, early: Optio
     if let Command::Run(typed) = command {
         return run::run(typed, settings, early);
     }
+    if let Command::Learn(typed) = command {
+        return learn::learn(typed, settings);
+    }
     let done = settings.and_then(|settings| match command {
-        Command::Run(_) => unreachable!("handled above"),
+        Command::Run(_) | Command::Learn(_) => unreachable!("handled above"),
         Command::Pull { references, registry } => store::pull(references, registry.as_deref(), &settings),
         Command::Push { reference, target } => store::push(reference, target.as_deref(), &settings),
         Command::Login(typed) => login::login(typed, &settings),

@@ -29,8 +29,13 @@ use crate::unpack;
 /// Runs a server and returns smcp's exit code. Whatever happens inside, the audit log gets one begin and one end entry;
 /// where it cannot be written, nothing runs.
 pub fn run(typed: &cli::Run, settings: Result<Settings, Failure>, early: Option<Early>) -> u8 {
-    let started = Instant::now();
     let run = early.as_ref().map_or_else(journal::new_run, |early| early.run);
+    run_as(typed, settings, run, early)
+}
+
+/// The same for a run that has its id already.
+pub fn run_as(typed: &cli::Run, settings: Result<Settings, Failure>, run: Ulid, early: Option<Early>) -> u8 {
+    let started = Instant::now();
     // A run that a broken configuration stops is recorded at the default place.
     let recorded_by = settings.as_ref().map_or_else(|_| Settings::defaults(), Settings::clone);
     let journal = match Journal::open(&recorded_by.audit_log, &recorded_by.state) {
