@@ -171,10 +171,10 @@ impl Out {
         any_of(addresses).await.map_err(|_| Why::ProxyFailed.into())
     }
 
-    /// Whether an address is public and not this machine's, or was granted although it is neither.
+    /// Whether an address is public and not this machine's, or was granted although it is neither; and not denied.
     pub fn may(&self, address: IpAddr, port: u16) -> bool {
         let public = !is_forbidden(address) && !self.own.has(address);
-        public || self.rules.grants_special(address, port)
+        !self.rules.denies_address(address, port) && (public || self.rules.grants_special(address, port))
     }
 
     /// The addresses of a name that it may lead to.
@@ -192,6 +192,9 @@ impl Out {
         let all = all.iter().map(|address| SocketAddr::new(*address, port));
         let (right, wrong): (Vec<_>, Vec<_>) = all.partition(|address| self.may(address.ip(), port));
         match (right.is_empty(), wrong.first()) {
+            (true, Some(wrong)) if self.rules.denies_address(wrong.ip(), port) => {
+                Err(Failed(Why::DeniedByPolicy, Some(wrong.ip().to_canonical())))
+            }
             (true, Some(wrong)) => Err(Failed(Why::AddressForbidden, Some(wrong.ip().to_canonical()))),
             (true, None) => Err(Why::Unresolved.into()),
             (false, _) => Ok(right),

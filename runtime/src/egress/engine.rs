@@ -203,7 +203,11 @@ impl State {
     }
 
     fn refuse(&self, host: &str, port: Option<u16>, why: Why) {
-        self.tally.borrow_mut().refuse(host, port, why);
+        // No flag would grant what the policy denies.
+        let by_policy =
+            matches!(why, Why::NameNotGranted | Why::PortNotGranted | Why::AddressNotGranted | Why::WrongSni)
+                && self.rules.denies(host, port);
+        self.tally.borrow_mut().refuse(host, port, if by_policy { Why::DeniedByPolicy } else { why });
     }
 
     /// One connection of the cage.
@@ -271,9 +275,10 @@ impl State {
     /// Where TLS is begun to a name, the name in it must be that one, or within what lets it through.
     async fn admit(&self, cage: &TcpStream, target: &Target) -> io::Result<()> {
         let Target::Name(name, port) = target else { return Ok(()) };
-        let Some(granted) = self.rules.granted(name, *port).filter(|granted| *granted != Granted::Any) else {
+        let Some(granted) = self.rules.granted(name, *port) else { return Ok(()) };
+        if granted == Granted::Any && !self.rules.denies_some() {
             return Ok(());
-        };
+        }
         let look = |bytes: &[u8], last: bool| match hello::look(bytes) {
             Look::More if last && bytes.is_empty() => Some(Look::Other),
             Look::More if last => Some(Look::Wrong),
@@ -282,7 +287,8 @@ impl State {
         };
         let (host, why) = match self.space.peek(cage, 2 * hello::LONGEST, look).await? {
             Look::Hello(Some(other)) if !granted.covers(name, &other) => (other, Why::WrongSni),
-            Look::Wrong => (name.clone(), Why::BadHello),
+            Look::Hello(Some(other)) if self.rules.denies(other.as_str(), Some(*port)) => (other, Why::DeniedByPolicy),
+            Look::Wrong if granted != Granted::Any => (name.clone(), Why::BadHello),
             _ => return Ok(()),
         };
         self.refuse(host.as_str(), Some(*port), why);

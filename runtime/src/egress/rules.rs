@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use bundle::{Egress, Host, Outbound};
+use bundle::{Denial, Egress, Host, Outbound};
 
 use super::guard::is_forbidden;
 
@@ -46,6 +46,7 @@ pub struct Rules {
     outbound: Vec<Outbound>,
     host_ports: Vec<u16>,
     any: bool,
+    denied: Vec<Denial>,
 }
 
 /// The ports of a name.
@@ -71,7 +72,31 @@ pub enum Granted<'a> {
 impl Rules {
     /// Those of a grant.
     pub fn new(egress: &Egress) -> Rules {
-        Rules { outbound: egress.outbound.clone(), host_ports: egress.host_ports.clone(), any: egress.any }
+        let Egress { outbound, host_ports, any, denied, .. } = egress.clone();
+        Rules { outbound, host_ports, any, denied }
+    }
+
+    /// Whether the policy denies a name or an address, on this port or, where there is none yet, on any.
+    pub fn denies(&self, host: &str, port: Option<u16>) -> bool {
+        let denied = self.denied.iter().filter(|denial| port.is_none_or(|port| denial.has_port(port)));
+        match host.parse::<IpAddr>() {
+            Ok(address) => denied.into_iter().any(|denial| denial.host.has_address(address)),
+            Err(_) => denied.into_iter().any(|denial| denial.host.has_name(host)),
+        }
+    }
+
+    /// Whether the policy denies anything.
+    pub fn denies_some(&self) -> bool {
+        !self.denied.is_empty()
+    }
+
+    fn denies_name(&self, name: &Name, port: u16) -> bool {
+        self.denied.iter().any(|denial| denial.has_port(port) && denial.host.has_name(name.as_str()))
+    }
+
+    /// Whether the policy denies an address on a port, also as one that a name stands for.
+    pub fn denies_address(&self, address: IpAddr, port: u16) -> bool {
+        self.denied.iter().any(|denial| denial.has_port(port) && denial.host.has_address(address))
     }
 
     /// Whether everything public is granted.
@@ -82,10 +107,12 @@ impl Rules {
     /// The ports on which a name may be reached; none where it is not granted at all.
     pub fn ports(&self, name: &Name) -> Option<Ports> {
         if self.any {
-            return Some(Ports::Any);
+            let all = self.denied.iter().any(|denial| denial.ports.is_empty() && denial.host.has_name(name.as_str()));
+            return (!all).then_some(Ports::Any);
         }
         let mut ports: Vec<u16> =
             self.outbound.iter().filter(|rule| names(rule, name)).flat_map(|rule| &rule.ports).copied().collect();
+        ports.retain(|port| !self.denies_name(name, *port));
         ports.sort_unstable();
         ports.dedup();
         (!ports.is_empty()).then_some(Ports::These(ports))
@@ -93,6 +120,9 @@ impl Rules {
 
     /// The rule by which a name may be reached on a port; the narrowest.
     pub fn granted(&self, name: &Name, port: u16) -> Option<Granted<'_>> {
+        if self.denies_name(name, port) {
+            return None;
+        }
         let mut found = self.any.then_some(Granted::Any);
         for rule in self.outbound.iter().filter(|rule| rule.ports.contains(&port) && names(rule, name)) {
             match &rule.host {
@@ -128,6 +158,9 @@ impl Rules {
 
     /// Whether a connection to this address may be made as such.
     pub fn reaches(&self, address: IpAddr, port: u16) -> bool {
+        if self.denies_address(address, port) {
+            return false;
+        }
         if is_forbidden(address) {
             return self.grants_special(address, port);
         }
@@ -255,6 +288,32 @@ mod tests {
             assert_eq!(rules.ports(&name(other)), None, "{other}");
         }
         assert_eq!(rules.granted(&name("a.example.test"), 80), None);
+    }
+
+    #[test]
+    fn the_policys_denials_win() {
+        let egress = |any| Egress {
+            outbound: vec!["*.acme.test:443,80".parse().unwrap(), "192.0.0.0/16:80".parse().unwrap()],
+            any,
+            denied: ["evil.acme.test", "half.acme.test:80", "192.0.2.0/24"].map(|text| text.parse().unwrap()).to_vec(),
+            ..Egress::default()
+        };
+        let rules = Rules::new(&egress(false));
+        assert_eq!(rules.ports(&name("evil.acme.test")), None);
+        assert_eq!(rules.ports(&name("half.acme.test")), Some(Ports::These(vec![443])));
+        assert_eq!(rules.granted(&name("half.acme.test"), 80), None);
+        assert_eq!(rules.granted(&name("evil.acme.test"), 443), None);
+        assert!(rules.granted(&name("good.acme.test"), 443).is_some());
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        assert!(!rules.reaches(address("192.0.2.1"), 80) && !rules.reaches(address("::ffff:192.0.2.1"), 80));
+        assert!(rules.reaches(address("192.0.9.1"), 80));
+        assert!(rules.denies("192.0.2.1", Some(1)) && rules.denies("half.acme.test", None));
+        assert!(!rules.denies("half.acme.test", Some(443)) && !rules.denies("good.acme.test", None));
+        let rules = Rules::new(&egress(true));
+        assert_eq!(rules.ports(&name("evil.acme.test")), None);
+        assert_eq!(rules.ports(&name("half.acme.test")), Some(Ports::Any));
+        assert_eq!(rules.granted(&name("half.acme.test"), 80), None);
+        assert!(!rules.reaches(address("192.0.2.1"), 1) && rules.reaches(address("9.9.9.9"), 1));
     }
 
     #[test]

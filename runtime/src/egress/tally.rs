@@ -25,6 +25,8 @@ pub enum Why {
     NameNotGranted,
     /// The name is granted, on other ports.
     PortNotGranted,
+    /// The policy denies it, whatever else is granted.
+    DeniedByPolicy,
     /// Nothing grants this address.
     AddressNotGranted,
     /// The name stands for an address of this machine or of its networks, which has to be granted by itself.
@@ -72,7 +74,8 @@ impl Refused {
         let host = match self.why {
             Why::NameNotGranted | Why::PortNotGranted | Why::AddressNotGranted | Why::WrongSni => self.host.clone(),
             Why::AddressForbidden => self.address?.to_string(),
-            Why::BadHello
+            Why::DeniedByPolicy
+            | Why::BadHello
             | Why::Udp
             | Why::Unresolved
             | Why::Unreachable
@@ -101,6 +104,7 @@ impl fmt::Display for Why {
         f.write_str(match self {
             Why::NameNotGranted => "the name is not granted",
             Why::PortNotGranted => "the port is not granted",
+            Why::DeniedByPolicy => "the policy denies it",
             Why::AddressNotGranted => "the address is not granted",
             Why::AddressForbidden => "it stands for an address of this machine or its networks",
             Why::WrongSni => "TLS was begun with another name than was connected to",
