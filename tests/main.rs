@@ -34,6 +34,7 @@ mod run_exit;
 mod run_grants;
 mod run_learn;
 mod run_lost;
+mod run_network;
 mod run_state;
 mod run_stdio;
 mod run_why;

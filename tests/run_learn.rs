@@ -1,11 +1,11 @@
 //! `smcp learn`: a run, and the permissions that it would take.
 
 use std::fs;
-use std::net::TcpListener;
 
 use serde_json::{Value, json};
 
 use crate::image::{Image, probe_reference};
+use crate::run_network::echo;
 use crate::world::{World, as_each_user};
 
 as_each_user! {
@@ -15,8 +15,7 @@ as_each_user! {
 
 /// What it was refused by name and what it was granted stand in the permissions, which a manifest takes as they are.
 fn what_a_run_tried_is_what_it_would_ask_for(world: &World) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port().to_string();
+    let port = echo().to_string();
     let file = world.path("project/permissions.json");
     let learn = |verb: &[&str]| {
         let flags = ["--output", file.to_str().unwrap(), "--allow-host-port", &port, "--mount"];
@@ -36,7 +35,7 @@ fn what_a_run_tried_is_what_it_would_ask_for(world: &World) {
         shown.check(shown.text().contains(line), line);
     }
     // A port of this machine's is the user's alone to give.
-    let (ended, permissions) = learn(&["connect", &format!("127.0.0.1:{port}")]);
+    let (ended, permissions) = learn(&["say", &format!("127.0.0.1:{port}"), "hello"]);
     ended.ok().says(&[&format!("--allow-host-port {port}")]);
     assert_eq!(permissions.get("network"), None);
 }

@@ -149,6 +149,7 @@ fn attempt(verb: &str, rest: &[&str]) -> io::Result<String> {
         }
         // Networks.
         "connect" => connect(rest[0]),
+        "say" => say_to(rest[0], rest[1]),
         "connect-abstract" => {
             UnixStream::connect_addr(&SocketAddr::from_abstract_name(rest[0])?)?;
             Ok("\"connected\"".into())
@@ -350,6 +351,17 @@ fn connect(to: &str) -> io::Result<String> {
         }
     }
     Err(last)
+}
+
+/// Says a word to an address, and gives what comes back until the end.
+fn say_to(to: &str, word: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(to)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    stream.write_all(word.as_bytes())?;
+    stream.shutdown(std::net::Shutdown::Write)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(quote(&answer))
 }
 
 /// Stdout without Rust's line buffer.
