@@ -123,6 +123,10 @@ pub(super) fn judge(
     if flags.any && !ceiling.allow.is_empty() {
         verdict.policy("--allow-all-net: the policy's ceiling allows named destinations alone", CEILING.to_string());
     }
+    if flags.by_port && (!ceiling.allow.is_empty() || !ceiling.deny.is_empty()) {
+        let hint = format!("leave it out; {CEILING}");
+        verdict.policy("--net-by-port: the policy's ceiling names hosts, which ports alone do not keep to", hint);
+    }
     let mut host_ports = flags.host_ports.clone();
     host_ports.sort_unstable();
     host_ports.dedup();
