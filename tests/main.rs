@@ -18,6 +18,7 @@ mod host;
 mod hub;
 mod image;
 mod known_attacks;
+mod lacks;
 mod liar;
 mod needs;
 mod patience;

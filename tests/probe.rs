@@ -21,6 +21,7 @@ pub fn path() -> &'static Path {
             include_bytes!("probe/files.rs"),
             include_bytes!("probe/kernel.rs"),
             include_bytes!("probe/limits.rs"),
+            include_bytes!("probe/ports.rs"),
             include_bytes!("probe/stand_ins.rs"),
         ]
         .concat();

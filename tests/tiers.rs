@@ -175,6 +175,57 @@ fn sockets_are_tcp_and_reach_nothing() {
     bare!(&world, &[], &["socketpair"]).run().ok();
 }
 
+/// Hosts cannot be told apart there: what is granted by name is refused with the reason and what would do.
+#[test]
+fn what_is_granted_by_name_is_refused() {
+    let world = World::new(User::Ordinary);
+    for flags in [&["--allow-net", "name.test:443"][..], &["--allow-host-port", "5432"]] {
+        let ended = bare!(&world, flags, &["exit", "0"]).run().expect(125);
+        ended.explains(&["connecting out by name", "--net-by-port", "user namespaces"]);
+    }
+    for flags in [&["--allow-all-net"][..], &["--allow-all-net", "--net-by-port"]] {
+        let ended = bare!(&world, flags, &["exit", "0"]).run().expect(125);
+        ended.explains(&["connecting anywhere", "--allow-net", "user namespaces"]);
+    }
+    // The flag by itself grants nothing, and takes nothing from who has namespaces.
+    bare!(&world, &["--net-by-port"], &["exit", "7"]).run().expect(7);
+    world.caged(&["--net-by-port", "--allow-net", "name.test:443"], &["exit", "7"]).run().expect(7);
+    assert_eq!(world.audit().iter().rev().find(|entry| entry["event"] == "begin").unwrap()["layers"]["egress"], "full");
+}
+
+/// On request the granted ports can be connected to, at any host, which the report says; other ports and datagrams cannot.
+#[test]
+fn ports_alone_can_be_granted() {
+    let world = World::new(User::Ordinary);
+    let listeners = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let [granted, other] = listeners.each_ref().map(|listener| listener.local_addr().unwrap());
+    let port = granted.port();
+    let named = format!("name.test:{port}");
+    let flags = ["--net-by-port", "--allow-net", &named];
+    let ended = bare!(&world, &flags, &["connect", &granted.to_string()]).run().ok();
+    let ports = format!("ports alone: any host, this machine too, on 53, {port} by TCP");
+    ended.says(&["tier 1 of 3", "egress is partial", &ports]);
+    let begin = world.audit().remove(0);
+    assert_eq!(begin["layers"]["egress"], format!("partial: {ports}"), "{begin}");
+    for refused in [other.to_string(), format!("[::ffff:127.0.0.1]:{}", other.port())] {
+        world.bare(&["connect", &refused]).run().ok();
+        bare!(&world, &flags, &["connect", &refused]).run().expect(REFUSED);
+    }
+    bare!(&world, &flags, &["socket", "2", "2", "0"]).run().expect(REFUSED);
+    bare!(&world, &flags, &["listen", "127.0.0.1:0"]).run().expect(REFUSED);
+    let env = bare!(&world, &flags, &["env"]).run().ok().json();
+    assert_eq!(env["RES_OPTIONS"], "use-vc");
+    bare!(&world, &flags, &["read", "/etc/resolv.conf"]).run().ok();
+    let env = bare!(&world, &[], &["env"]).run().ok().json();
+    assert!(env["RES_OPTIONS"].is_null(), "{env}");
+    // A policy names hosts, which ports do not keep to.
+    world.directory("home/.smcp");
+    for list in [format!("allow: [\"{named}\"]"), "deny: [\"other.test\"]".into()] {
+        world.file("home/.smcp/config.yaml", format!("policy:\n  ceilings:\n    network:\n      {list}\n"));
+        bare!(&world, &flags, &["exit", "0"]).run().expect(121).explains(&["--net-by-port", "ceiling"]);
+    }
+}
+
 /// A tree that ignores everything is killed as a whole, by the ladder and with smcp itself (L1, L2).
 #[test]
 fn l1_l2_a_stubborn_tree_is_killed() {

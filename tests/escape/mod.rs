@@ -10,6 +10,7 @@
 mod files;
 mod kernel;
 mod network;
+mod ports;
 mod processes;
 mod programs;
 mod stage;
@@ -118,6 +119,8 @@ enum Grants {
     Denying,
     /// Writing the project, and starting any program.
     Programs,
+    /// A name of the network, and a port of it.
+    Network,
 }
 
 /// What happens inside.
@@ -213,9 +216,13 @@ impl Grants {
                 vec!["--allow-write".into(), project, "--deny".into(), world.text("project/directory")]
             }
             Grants::Programs => vec!["--allow-write".into(), project, "--allow-subprocess".into()],
+            Grants::Network => vec!["--allow-net".into(), NAMED.into()],
         }
     }
 }
+
+/// A name that is granted, with a port.
+const NAMED: &str = "granted.test:8443";
 
 /// Makes each attempt once outside and once inside at each tier, and fails with all that went otherwise than expected.
 fn each(world: &World, attempts: &[Attempt]) {

@@ -1,7 +1,7 @@
 //! The host's sockets, other families and kinds of sockets, and the network's settings.
 
 use super::Attempt;
-use super::Grants::{Reading, Writing};
+use super::Grants::{Network, Reading, Writing};
 
 const GRANTED_SOCKET: &str = "who grants a directory grants the sockets in it, also for reading alone";
 
@@ -12,6 +12,23 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("a-listener-on-all-addresses", "connect {tcp-any}"),
     Attempt::new("an-ipv6-listener", "connect {tcp6}").where_there_is(),
     Attempt::new("a-datagram-listener", "ask-datagram {udp}"),
+    Attempt::new("a-loopback-listener-by-a-mapped-address", "connect {tcp-mapped}").where_there_is(),
+    // The same where the server has a network.
+    Attempt::new("a-loopback-listener-beside-a-name", "connect {tcp}").with(Network),
+    Attempt::new("a-listener-on-all-addresses-beside-a-name", "connect {tcp-any}").with(Network),
+    Attempt::new("an-ipv6-listener-beside-a-name", "connect {tcp6}").where_there_is().with(Network),
+    Attempt::new("a-mapped-address-beside-a-name", "connect {tcp-mapped}").where_there_is().with(Network),
+    Attempt::new("another-mapped-address-beside-a-name", "connect {tcp-any-mapped}").where_there_is().with(Network),
+    Attempt::new("a-datagram-listener-beside-a-name", "ask-datagram {udp}").with(Network),
+    Attempt::new("an-abstract-socket-beside-a-name", "connect-abstract {abstract}").with(Network),
+    Attempt::new("the-hosts-table-beside-a-name", "holds /proc/@self/net/tcp {tcp-hex}").with(Network),
+    Attempt::root("the-port-of-names", "listen 127.77.0.1:53").with(Network),
+    Attempt::root("the-port-that-all-is-led-to", "listen 127.77.0.1:1").with(Network),
+    Attempt::root("a-packet-socket-beside-a-name", "sys socket 17 3 768").where_there_is().with(Network),
+    Attempt::root("a-raw-socket-beside-a-name", "sys socket 2 3 6").with(Network),
+    Attempt::root("a-transparent-socket-beside-a-name", "open-transparent").with(Network),
+    Attempt::root("changing-a-route", "delete-route").passes().with(Network),
+    Attempt::root("taking-the-interface-down", "change-interface").with(Network),
     Attempt::new("the-hosts-table-of-sockets", "holds /proc/@self/net/tcp {tcp-hex}").weaker_at_tier_1(TABLES),
     Attempt::new("the-hosts-table-of-unix-sockets", "holds /proc/@self/net/unix {abstract}").weaker_at_tier_1(TABLES),
     Attempt::new("a-name-for-an-abstract-socket", "bind-abstract {abstract}-other")

@@ -81,6 +81,8 @@ impl<'w> Stage<'w> {
             ("mark", world.mark().to_owned()),
             ("secret", SECRET.to_owned()),
             ("tcp", format!("127.0.0.1:{}", port(0))),
+            ("tcp-mapped", format!("[::ffff:127.0.0.1]:{}", port(0))),
+            ("tcp-any-mapped", format!("[::ffff:127.0.0.1]:{}", port(1))),
             ("tcp-hex", format!("0100007F:{:04X}", port(0))),
             ("tcp-any", format!("127.0.0.1:{}", port(1))),
             ("tcp6", format!("[::1]:{}", port(2))),

@@ -79,7 +79,8 @@ impl Tier {
     pub fn supports(self, grants: Grants, world: &World) -> bool {
         match grants {
             Grants::Nothing => true,
-            Grants::Denying => !self.is_without_namespaces(),
+            // Hosts are told apart by a network namespace alone.
+            Grants::Denying | Grants::Network => !self.is_without_namespaces(),
             Grants::Reading | Grants::Writing | Grants::Programs => self.shifts(world),
         }
     }

@@ -339,7 +339,7 @@ fn integer(text: &str) -> i64 {
     sign * value.unwrap_or_else(|_| panic!("{text:?} is no number"))
 }
 
-mod sys {
+pub mod sys {
     use std::ffi::{CString, c_int, c_long, c_void};
     use std::fs::File;
     use std::io::{self, Read, Write};
@@ -697,7 +697,7 @@ mod sys {
     }
 
     /// SECCOMP_RET_ALLOW.
-    const ALLOW: u32 = 0x7FFF_0000;
+    pub const ALLOW: u32 = 0x7FFF_0000;
 
     /// A filter of this process's own that allows every call.
     pub fn allow_every_call() -> io::Result<()> {
@@ -720,15 +720,15 @@ mod sys {
         ])
     }
 
-    const RETURN: u16 = 0x06;
+    pub const RETURN: u16 = 0x06;
 
     /// The C struct sock_filter.
-    fn instruction(code: u16, if_true: u8, if_false: u8, k: u32) -> u64 {
+    pub fn instruction(code: u16, if_true: u8, if_false: u8, k: u32) -> u64 {
         u64::from(code) | u64::from(if_true) << 16 | u64::from(if_false) << 24 | u64::from(k) << 32
     }
 
     /// seccomp(2) by prctl.
-    fn install(program: &[u64]) -> io::Result<()> {
+    pub fn install(program: &[u64]) -> io::Result<()> {
         const PR_SET_NO_NEW_PRIVS: c_int = 38;
         const PR_SET_SECCOMP: c_int = 22;
         const FILTER: u64 = 2;

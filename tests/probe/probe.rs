@@ -11,6 +11,7 @@ mod escape;
 mod files;
 mod kernel;
 mod limits;
+mod ports;
 mod stand_ins;
 
 use std::collections::BTreeMap;
@@ -186,6 +187,7 @@ fn attempt(verb: &str, rest: &[&str]) -> io::Result<String> {
         other => kernel::attempt(other, rest)
             .or_else(|| limits::attempt(other, rest))
             .or_else(|| escape::attempt(other, rest))
+            .or_else(|| ports::attempt(other, rest))
             .or_else(|| stand_ins::attempt(other, rest))
             .or_else(|| files::attempt(other, rest))
             .unwrap_or_else(|| panic!("no verb {other:?}")),
