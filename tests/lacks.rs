@@ -11,6 +11,7 @@ as_each_user! {
     without_ipv6_there_is_ipv4,
     without_packet_sockets_refusals_do_not_show,
     all_of_it_is_reported_where_it_is_there,
+    the_least_of_descriptors_is_enough,
 }
 
 /// `smcp run FLAGS PROBE exit 7` where a filter answers as a kernel does that lacks it.
@@ -59,4 +60,13 @@ fn all_of_it_is_reported_where_it_is_there(world: &World) {
     assert_eq!(doctor["egress"], egress(world), "{doctor}");
     world.caged(&[], &["exit", "7"]).run().expect(7);
     assert_eq!(egress(world), Value::Null);
+}
+
+/// As few descriptors as can be asked for do for a network of many ports, and one less is told before anything is built.
+fn the_least_of_descriptors_is_enough(world: &World) {
+    let ports: Vec<String> = (8000..8060).map(|port: u16| port.to_string()).collect();
+    let many = format!("198.51.100.7:{}", ports.join(","));
+    let project = world.text("project");
+    world.caged(&["--fds", "24", "--allow-net", &many, "--allow-write", &project], &["exit", "7"]).run().expect(7);
+    world.caged(&["--fds", "23"], &["exit", "7"]).run().expect(2).explains(&["--fds", "24"]);
 }

@@ -349,7 +349,7 @@ fn network_flags(typed: &cli::Run) -> Result<NetworkFlags, Failure> {
 /// What the cage itself needs to be built: PID 1 and the server's process, their descriptors, a few pages.
 const LEAST_MEMORY: u64 = 16 << 20;
 const LEAST_PIDS: u64 = 4;
-const LEAST_FDS: u64 = 16;
+const LEAST_FDS: u64 = 24;
 
 fn in_flag(flag: &str, failure: Failure) -> Failure {
     Failure { message: format!("{flag}: {}", failure.message), ..failure }
