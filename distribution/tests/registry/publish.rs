@@ -35,6 +35,9 @@ fn shelf(change: impl FnOnce(&mut Shelf)) -> (Fake, Shared) {
 impl Shelf {
     fn answer(&mut self, call: &Call) -> Reply {
         let path = call.path.split('?').next().unwrap().trim_start_matches("/v2/").to_string();
+        if path.is_empty() {
+            return Reply::new(200, "{}");
+        }
         if let Some((repository, rest)) = path.split_once("/blobs/uploads/") {
             return self.upload(call, repository, rest);
         }
