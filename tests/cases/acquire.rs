@@ -524,8 +524,15 @@ fn a8_a_registry_that_lies(world: &World) {
         }
         assert_eq!(world.store_listing(), before, "{what}");
     }
-    // What a manifest points at: a path as a digest, another's layer, a url, a circle.
+    // What a manifest points at, and what it is: U58 to U62 of the hostile archives; U50 is above.
     let manifest = String::from_utf8(image.manifest.bytes.clone()).unwrap();
+    let changed = |change: fn(&mut serde_json::Value)| {
+        let mut value: serde_json::Value = serde_json::from_str(&manifest).unwrap();
+        change(&mut value);
+        value.to_string()
+    };
+    let entry = format!(r#"{{"mediaType":"x","digest":"sha256:{}","size":1}}"#, "0".repeat(64));
+    let entries = vec![entry; 65].join(",");
     let own = format!("sha256:{}", "0".repeat(64));
     for (what, text) in [
         ("a path", manifest.replace(&image.layer.digest, "sha256:../../../../../../../../etc/passwd")),
@@ -534,6 +541,28 @@ fn a8_a_registry_that_lies(world: &World) {
         ("a url", manifest.replacen("\"size\"", "\"urls\":[\"https://192.0.2.1/x\"],\"size\"", 2)),
         ("two of a key", manifest.replacen("{", "{\"config\":{},", 1)),
         ("a manifest and an index", manifest.replacen("{", "{\"manifests\":[],", 1)),
+        ("a large configuration", changed(|m| m["config"]["size"] = (9 << 20).into())),
+        (
+            "a configuration that is none",
+            changed(|m| m["config"]["mediaType"] = "application/vnd.cncf.helm.config.v1+json".into()),
+        ),
+        (
+            "a layer that may not be distributed",
+            changed(|m| m["layers"][0]["mediaType"] = "application/vnd.oci.image.layer.nondistributable.v1.tar".into()),
+        ),
+        (
+            "more layers than diff ids",
+            changed(|m| {
+                let layer = m["layers"][0].clone();
+                m["layers"].as_array_mut().unwrap().push(layer)
+            }),
+        ),
+        (
+            "65 entries",
+            format!(
+                r#"{{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[{entries}]}}"#
+            ),
+        ),
         ("schema 1", r#"{"schemaVersion":1,"fsLayers":[],"history":[]}"#.into()),
         (
             "an index of itself",
