@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
-use distribution::{Descriptor, Digest, LayerLock, Rules, Staging, Store, tree_id};
+use distribution::{Descriptor, Digest, LayerLock, Rules, StagedLayer, Staging, Store, tree_id};
 use rustix::fs::{AtFlags, Mode, OFlags, openat, statat, unlinkat};
 
 use super::error::{Stop, UnpackError};
@@ -39,10 +40,21 @@ fn unpack_missing(package: &Package, store: &Store, by: Extractor<'_>) -> Result
         .filter(|(_, (_, diff_id))| seen.insert(diff_id) && store.layer(diff_id).is_none())
         .collect();
     let bytes = AtomicU64::new(0);
-    in_parallel(&missing, |(place, (descriptor, diff_id))| {
-        let below = if *place == 0 { Below::Nothing } else { Below::Layers };
-        let order = Order { media_type: descriptor.media_type.clone(), rules: package.rules(), below };
-        unpack_one(descriptor, diff_id, order, store, &bytes, by)
+    // A layer waits for the disk while the next one is unpacked.
+    thread::scope(|committing| {
+        let commits = Mutex::new(Vec::new());
+        let unpacked = in_parallel(&missing, |(place, (descriptor, diff_id))| {
+            let below = if *place == 0 { Below::Nothing } else { Below::Layers };
+            let order = Order { media_type: descriptor.media_type.clone(), rules: package.rules(), below };
+            if let Some(staged) = unpack_one(descriptor, diff_id, order, store, &bytes, by)? {
+                let commit = committing.spawn(|| staged.commit());
+                commits.lock().expect("no worker panics").push(commit);
+            }
+            Ok(())
+        });
+        let commits = commits.into_inner().expect("no worker panics");
+        let committed = commits.into_iter().try_for_each(|commit| commit.join().expect("no commit panics").map(drop));
+        unpacked.and(committed.map_err(UnpackError::from))
     })
 }
 
@@ -70,7 +82,7 @@ fn merge_all(tree: &Digest, package: &Package, store: &Store) -> Result<(), Unpa
 /// The most bytes that one package unpacks.
 const MAX_PACKAGE: u64 = 8 << 30;
 
-/// Unpacks one layer, unless another process is faster. `bytes` counts what the
+/// Unpacks one layer, to be committed, unless another process is faster. `bytes` counts what the
 /// package has unpacked so far.
 fn unpack_one(
     descriptor: &Descriptor,
@@ -79,8 +91,8 @@ fn unpack_one(
     store: &Store,
     bytes: &AtomicU64,
     by: Extractor<'_>,
-) -> Result<(), UnpackError> {
-    let Staging::Empty(staged) = store.stage_layer(diff_id)? else { return Ok(()) };
+) -> Result<Option<StagedLayer>, UnpackError> {
+    let Staging::Empty(staged) = store.stage_layer(diff_id)? else { return Ok(None) };
     let missing = || UnpackError::NoBlob(descriptor.digest.clone());
     let blob = store.blob(descriptor)?.ok_or_else(missing)?;
     if order.rules == Rules::Lenient && takes_names_for_one(staged.handle()) {
@@ -95,8 +107,7 @@ fn unpack_one(
     for warning in &unpacked.warnings {
         tracing::warn!(layer = %diff_id, "{warning}");
     }
-    staged.commit()?;
-    Ok(())
+    Ok(Some(staged))
 }
 
 /// Whether the file system takes `A` and `a` for one name in that directory.

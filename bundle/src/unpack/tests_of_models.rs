@@ -206,8 +206,9 @@ fn by_gnu_tar(archive: &[u8]) -> Option<BTreeMap<PathBuf, String>> {
         .env("PATH", "/usr/bin:/bin")
         .spawn()
         .expect("tar is essential on Debian");
-    let written = std::io::Write::write_all(&mut tar.stdin.take().unwrap(), archive).is_ok();
-    (tar.wait().unwrap().success() && written).then(|| tree_of(&place.inside()))
+    let written = std::io::Write::write_all(&mut tar.stdin.take().unwrap(), archive);
+    let ended = tar.wait().unwrap();
+    (written.is_ok() && ended.success()).then(|| tree_of(&place.inside()))
 }
 
 /// Kinds, contents and targets; modes are ours by rule.

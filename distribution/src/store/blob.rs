@@ -47,7 +47,11 @@ impl Store {
         if writer.size < want.size {
             return Err(differs(want, format!("{} of {} bytes arrived", writer.size, want.size)));
         }
-        writer.land(Some(want)).map(|(file, _)| Verified(Blob { file, descriptor: want.clone() }))
+        let (file, _) = writer.land(Some(want))?;
+        if let Ok(open) = file.try_clone() {
+            self.arrived.lock().expect("no holder panics").insert(want.digest.clone(), open);
+        }
+        Ok(Verified(Blob { file, descriptor: want.clone() }))
     }
 
     /// Stores `bytes` and describes them.
@@ -69,13 +73,24 @@ impl Store {
         fs::metadata(self.blob_path(&descriptor.digest)).is_ok_and(|m| m.is_file() && m.len() == descriptor.size)
     }
 
-    /// Opens a blob and reads all of it once to compare its digest and size; none where it is not there.
+    /// Opens a blob and reads all of it once to compare its digest and size; none where it is not there. What this process
+    /// has taken in itself, and has open since, it does not read again.
     ///
     /// # Errors
     /// [`Error::Damaged`] where it differs; it is then set aside, so that it can be fetched anew.
     pub fn blob(&self, descriptor: &Descriptor) -> Result<Option<Verified<Blob>>> {
-        let Some((file, size)) = self.open_blob(&descriptor.digest)? else { return Ok(None) };
-        self.check(&file, &descriptor.digest)?;
+        let arrived = self.arrived.lock().expect("no holder panics").remove(&descriptor.digest);
+        let (file, size) = match arrived {
+            Some(file) => {
+                let size = file.metadata().map_err(Error::store("read", &self.blob_path(&descriptor.digest)))?.len();
+                (file, size)
+            }
+            None => {
+                let Some(opened) = self.open_blob(&descriptor.digest)? else { return Ok(None) };
+                self.check(&opened.0, &descriptor.digest)?;
+                opened
+            }
+        };
         if size != descriptor.size {
             return Err(differs(descriptor, format!("it has {size} bytes, not the {} promised", descriptor.size)));
         }
