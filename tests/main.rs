@@ -21,6 +21,7 @@ mod known_attacks;
 mod lacks;
 mod liar;
 mod needs;
+mod outside;
 mod patience;
 mod place;
 mod plain_images;
