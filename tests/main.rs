@@ -8,6 +8,7 @@ mod bad_input;
 mod build;
 mod cache;
 mod cases;
+mod clients;
 mod command;
 mod escape;
 #[allow(dead_code, reason = "each of the two test programs uses a part of it")]

@@ -22,6 +22,7 @@ pub fn path() -> &'static Path {
             include_bytes!("probe/kernel.rs"),
             include_bytes!("probe/limits.rs"),
             include_bytes!("probe/ports.rs"),
+            include_bytes!("probe/network.rs"),
             include_bytes!("probe/outside.rs"),
             include_bytes!("probe/stand_ins.rs"),
         ]

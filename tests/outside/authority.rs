@@ -41,6 +41,11 @@ const STEPS: [&str; 3] = [
     "x509 -req -days 3650 -in server.csr -CA authority.pem -CAkey authority.key -CAcreateserial -extfile request.cnf -extensions server -out server.pem",
 ];
 
+/// The authority's certificate.
+pub fn certificate() -> PathBuf {
+    directory().join("authority.pem")
+}
+
 /// What the TLS servers speak by.
 pub fn server() -> Arc<ServerConfig> {
     static SERVER: OnceLock<Arc<ServerConfig>> = OnceLock::new();

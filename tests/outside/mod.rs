@@ -148,6 +148,11 @@ impl<'w> Outside<'w> {
         self.packets.forget();
     }
 
+    /// The certificate of the authority that the TLS servers' certificates are signed by, in a file that anyone may read.
+    pub fn authority(&self) -> PathBuf {
+        authority::certificate()
+    }
+
     /// Whether it is still there.
     pub fn stands(&mut self) -> bool {
         !self.helper.has_ended()

@@ -12,6 +12,7 @@ mod files;
 mod kernel;
 mod limits;
 mod ports;
+mod network;
 mod outside;
 mod stand_ins;
 
@@ -190,6 +191,7 @@ fn attempt(verb: &str, rest: &[&str]) -> io::Result<String> {
             .or_else(|| escape::attempt(other, rest))
             .or_else(|| ports::attempt(other, rest))
             .or_else(|| stand_ins::attempt(other, rest))
+            .or_else(|| network::attempt(other, rest))
             .or_else(|| outside::attempt(other, rest))
             .or_else(|| files::attempt(other, rest))
             .unwrap_or_else(|| panic!("no verb {other:?}")),
