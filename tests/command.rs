@@ -129,6 +129,18 @@ impl<'w> Smcp<'w> {
         ended
     }
 
+    /// Runs it to its end with these lines on its stdin, which stays open: a server whose client closes it has two seconds.
+    #[track_caller]
+    pub fn told(self, lines: &str) -> Ended {
+        let mut running = self.start();
+        let mut stdin = running.take_stdin();
+        // Whoever does not read its input says so by its exit code.
+        let _ = stdin.write_all(lines.as_bytes()).and_then(|()| stdin.write_all(b"\n"));
+        let ended = running.wait();
+        drop(stdin);
+        ended
+    }
+
     /// Starts it and leaves its stdin open.
     #[track_caller]
     pub fn start(self) -> Running {

@@ -25,6 +25,13 @@ pub fn with_word(word: &str) -> Vec<(u32, String)> {
     found
 }
 
+/// What a process has in memory, in bytes; nothing where it is gone.
+pub fn resident(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
+}
+
 /// Fails unless no marked process is left within `patience`.
 #[track_caller]
 pub fn none_left(world: &World, patience: Duration) {

@@ -1,6 +1,6 @@
 //! What people who run servers have met, as tests: each is named by the number of its row, L for the life of a run, E for
 //! its environment, K for what the kernel offers, A for how a package gets here,
-//! U for hostile archives. [`ROWS`] says what each row means at each tier.
+//! N for the network, U for hostile archives. [`ROWS`] says what each row means at each tier.
 
 mod acquire;
 mod cgroups;
@@ -8,6 +8,7 @@ mod environment;
 mod kernel;
 mod lifecycle;
 mod limits;
+mod network;
 mod unpack;
 
 use std::collections::BTreeSet;
@@ -42,7 +43,7 @@ const fn row(number: &'static str, what: &'static str, tiers_2_and_3: Meaning, t
 }
 
 /// Every row that has tests.
-const ROWS: [Row; 51] = [
+const ROWS: [Row; 67] = [
     row(
         "L1",
         "the client closes stdin, smcp gets SIGTERM or SIGKILL, the client is killed: nothing is left",
@@ -158,14 +159,64 @@ const ROWS: [Row; 51] = [
     row("A11", "a full disk: a clear error, and the same command works when there is space", Holds, Holds),
     row("A12", "an index without this platform, or with two variants of it", Holds, Holds),
     row("A13", "a bar on a terminal, lines in CI, else silence but for a client that waits", Holds, Holds),
+    row(
+        "N1",
+        "twenty clients without proxy variables reach the allowed host and not the denied one, to which no packet goes",
+        Holds,
+        NAMES,
+    ),
+    row("N2", "ports are granted one by one; others are reset at once, and audited", Holds, NAMES),
+    row("N3", "`*.SUFFIX` is what lies below it, and not itself", Holds, NAMES),
+    row("N4", "a name that stands for an address of the machine or its networks leads nowhere", Holds, NAMES),
+    row("N5", "`--allow-host-port` leads to that port of the host's loopback, and to nothing else of it", Holds, NAMES),
+    row(
+        "N6",
+        "TLS with another name than the granted one is refused",
+        Weaker("none is accepted, and what is granted by its address is not examined"),
+        NAMES,
+    ),
+    row("N7", "the DNS is answered by smcp itself: it carries nothing out", Holds, Holds),
+    row("N8", "relays, literals in any form, final dots, capitals, international names: no way around", Holds, NAMES),
+    row("N9", "no datagram leaves; HTTPS records are empty", Holds, Holds),
+    row("N10", "the host's `HTTPS_PROXY` is gone through, with TLS untouched", Holds, NAMES),
+    row(
+        "N11",
+        "a server listens on loopback and connects to itself; pairs and private Unix sockets",
+        Holds,
+        Weaker("pairs of sockets alone"),
+    ),
+    row(
+        "N12",
+        "daemons' sockets, abstract sockets, services of the host's loopback are out of reach",
+        Weaker("sockets in a granted directory are part of the grant"),
+        Holds,
+    ),
+    row("N13", "the host's `resolv.conf` is a link, or absent", Holds, NAMES),
+    row("N14", "1,000 connections at once, 5 GB, half-closed streams, resets, slow readers", Holds, NAMES),
+    row(
+        "N15",
+        "no network declared: loopback alone, and up",
+        Holds,
+        Weaker("the host's interfaces show, and nothing of them is reached"),
+    ),
+    row(
+        "N16",
+        "a private authority in the host's `SSL_CERT_FILE` is trusted inside, where there is a network, by whatever variable",
+        Holds,
+        NAMES,
+    ),
 ];
+
+/// What becomes of names at tier 1.
+const NAMES: Meaning =
+    Refused("names need a network namespace; by `--net-by-port` ports alone are granted, to every host");
 
 /// The rows that come with another part of smcp.
 const LATER: [(&str, &str); 2] =
     [("L8", "an answer in place of a server that crashed: with the relay"), ("E3", "secrets in no log: with trust")];
 
 /// How many rows there are of each letter.
-const NUMBERS: [(&str, usize); 4] = [("L", 12), ("E", 17), ("K", 11), ("A", 13)];
+const NUMBERS: [(&str, usize); 5] = [("L", 12), ("E", 17), ("K", 11), ("A", 13), ("N", 16)];
 
 #[test]
 fn every_row_stands_once_in_the_table() {
@@ -194,7 +245,7 @@ fn every_row_has_a_test_that_is_named_by_it() {
 fn number_of(name: &str) -> Option<String> {
     let (number, _) = name.split_once('_')?;
     let (letter, digits) = number.split_at_checked(1)?;
-    let counts = "leka".contains(letter) && !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let counts = "lekan".contains(letter) && !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     counts.then(|| number.to_uppercase())
 }
 

@@ -5,6 +5,7 @@ import https from 'node:https';
 import net from 'node:net';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { pathToFileURL } from 'node:url';
 
 const PATIENCE = 30_000;
@@ -58,9 +59,9 @@ const answer = async ([client, url]) => {
   }
 };
 
-let input = '';
-for await (const more of process.stdin) input += more;
-const asked = JSON.parse(input);
+let line;
+for await (line of createInterface({ input: process.stdin })) break;
+const asked = JSON.parse(line);
 for (const [client] of asked) if (!CLIENTS[client]) throw new Error(`no client ${client}`);
 console.log(JSON.stringify(await Promise.all(asked.map(answer))));
 process.exit(0);

@@ -1,6 +1,6 @@
 """Asks by many clients at once: Python's, and programs that this one starts.
 
-On stdin a JSON array of [CLIENT, URL]; on stdout a JSON array, in the same order, of
+On stdin, in one line, a JSON array of [CLIENT, URL]; on stdout a JSON array, in the same order, of
 {"client", "url", "reached": what the server said, "failed": why not}, one of the last two.
 TLS trusts the certificates of the file CLIENTS_CA alone.
 """
@@ -146,6 +146,6 @@ def answer(pair):
         return {"client": client, "url": url, "failed": f"{type(error).__name__}: {error}"}
 
 
-asked = json.load(sys.stdin)
+asked = json.loads(sys.stdin.readline())
 with ThreadPoolExecutor(len(asked)) as pool:
     print(json.dumps(list(pool.map(answer, asked))))

@@ -38,7 +38,7 @@ impl Outcome {
     /// Whether it was no fault of the client's, such as a program that is missing.
     pub fn failed_by_the_network(&self) -> bool {
         // What Node's WebSocket says of any failure.
-        const WORDS: [&str; 6] = ["resol", "getaddrinfo", "lookup", "refused", "reset", "typeerror"];
+        const WORDS: [&str; 7] = ["resol", "getaddrinfo", "lookup", "not known", "refused", "reset", "typeerror"];
         self.said.as_ref().is_err_and(|why| WORDS.iter().any(|word| why.to_lowercase().contains(word)))
     }
 }
@@ -87,13 +87,39 @@ impl Clients {
             .collect()
     }
 
-    /// What they say, caged in a world's near.
+    /// What they say, caged in a world's near, with the tests' authority granted.
     #[track_caller]
     pub fn ask(self, outside: &Outside, flags: &[&str], asked: &[(String, String)]) -> Vec<Outcome> {
+        self.ask_with(outside, flags, asked, |command| command)
+    }
+
+    /// The same with more of the environment that smcp runs in.
+    #[track_caller]
+    pub fn ask_with<'w>(
+        self,
+        outside: &Outside<'w>,
+        flags: &[&str],
+        asked: &[(String, String)],
+        change: impl FnOnce(Smcp<'w>) -> Smcp<'w>,
+    ) -> Vec<Outcome> {
         let authority = outside.authority().display().to_string();
         let trust = format!("{}={authority}", self.trusting());
         let grants = ["--allow-read", &authority, "--env", &trust, "--allow-subprocess"];
-        self.say(outside.smcp(["run"]).args(grants).args(flags).args([self.package()]), asked)
+        self.ask_trusting_nothing(outside, &[&grants, flags].concat(), asked, change)
+    }
+
+    /// The same without a grant that is not among the flags.
+    #[track_caller]
+    pub fn ask_trusting_nothing<'w>(
+        self,
+        outside: &Outside<'w>,
+        flags: &[&str],
+        asked: &[(String, String)],
+        change: impl FnOnce(Smcp<'w>) -> Smcp<'w>,
+    ) -> Vec<Outcome> {
+        // V8 maps 509 MiB for code where it may write, which RLIMIT_DATA counts: 80 MiB are left under the default.
+        let memory: &[&str] = if self == Clients::Node { &["--memory", "1G"] } else { &[] };
+        self.say(change(outside.smcp(["run"]).args(memory).args(flags).args([self.package()])), asked)
     }
 
     /// The same without a cage.
@@ -114,7 +140,7 @@ impl Clients {
 
     #[track_caller]
     fn say(self, command: Smcp, asked: &[(String, String)]) -> Vec<Outcome> {
-        let said = command.stdin(json!(asked).to_string()).run().ok().json();
+        let said = command.told(&json!(asked).to_string()).ok().json();
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let outcomes: Vec<_> = said
             .as_array()

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -30,6 +30,15 @@ pub struct Connection {
     pub to: SocketAddr,
 }
 
+/// How the echo heard the end of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    /// It had said its last.
+    Finished,
+    /// By a reset.
+    Reset,
+}
+
 /// All servers of a world.
 pub struct Servers {
     listeners: Vec<Arc<TcpListener>>,
@@ -39,6 +48,14 @@ pub struct Servers {
 /// What they share.
 struct Common {
     seen: Mutex<Vec<Connection>>,
+    /// How the echo's clients ended.
+    ends: Mutex<Vec<End>>,
+    /// What the proxy was asked for.
+    proxied: Mutex<Vec<String>>,
+    /// The name in each first message of TLS.
+    names_of_tls: Mutex<Vec<String>>,
+    /// Bytes that `/bytes/N` has sent.
+    sent: AtomicU64,
     /// How many requests wait for each other, and a sign that one more does.
     together: (Mutex<usize>, Condvar),
     over: AtomicBool,
@@ -48,6 +65,10 @@ impl Servers {
     pub fn start(listeners: Vec<(Side, u16, Arc<TcpListener>)>, resolver: UdpSocket) -> Servers {
         let common = Arc::new(Common {
             seen: Mutex::default(),
+            ends: Mutex::default(),
+            proxied: Mutex::default(),
+            names_of_tls: Mutex::default(),
+            sent: AtomicU64::new(0),
             together: (Mutex::new(0), Condvar::new()),
             over: AtomicBool::new(false),
         });
@@ -67,6 +88,26 @@ impl Servers {
 
     pub fn seen(&self) -> Vec<Connection> {
         self.common.seen.lock().expect("no server panics").clone()
+    }
+
+    pub fn ends(&self) -> Vec<End> {
+        let mut ends = self.common.ends.lock().expect("no server panics").clone();
+        ends.sort_unstable();
+        ends
+    }
+
+    pub fn proxied(&self) -> Vec<String> {
+        self.common.proxied.lock().expect("no server panics").clone()
+    }
+
+    pub fn names_of_tls(&self) -> Vec<String> {
+        let mut names = self.common.names_of_tls.lock().expect("no server panics").clone();
+        names.sort_unstable();
+        names
+    }
+
+    pub fn sent(&self) -> u64 {
+        self.common.sent.load(Ordering::Relaxed)
     }
 
     pub fn forget(&self) {
@@ -96,37 +137,61 @@ fn take(side: Side, port: u16, listener: &TcpListener, common: &Arc<Common>) {
     }
 }
 
-fn serve(side: Side, to: SocketAddr, stream: TcpStream, common: &Common) -> io::Result<()> {
+fn serve(side: Side, to: SocketAddr, mut stream: TcpStream, common: &Common) -> io::Result<()> {
     match to.port() {
-        443 | 8443 => {
-            let connection = ServerConnection::new(authority::server()).map_err(io::Error::other)?;
-            let mut stream = StreamOwned::new(connection, stream);
-            http(side, to, &mut stream, common)?;
-            stream.conn.send_close_notify();
-            stream.flush()?;
-            stream.sock.shutdown(std::net::Shutdown::Write)
+        443 | 8443 => tls(side, to, stream, common),
+        5432 => echo(stream, common),
+        8000 => {
+            stream.write_all(b"220 ready\r\n")?;
+            echo(stream, common)
         }
-        5432 => echo(stream),
         _ => {
-            let raw = stream.try_clone()?;
-            let mut stream = stream;
-            match http(side, to, &mut stream, common)? {
-                Then::Finish => raw.shutdown(std::net::Shutdown::Write),
-                Then::Reset => set_socket_linger(&raw, Some(Duration::ZERO)).map_err(io::Error::from),
+            let request = head(&mut stream)?;
+            if let Some(meant) = request.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()) {
+                common.proxied.lock().expect("no server panics").push(meant.to_owned());
+                stream.write_all(b"HTTP/1.1 200 Connected\r\n\r\n")?;
+                return tls(side, to, stream, common);
+            }
+            match http(side, to, &request, &mut stream, common)? {
+                Then::Finish => stream.shutdown(std::net::Shutdown::Write),
+                Then::Reset => set_socket_linger(&stream, Some(Duration::ZERO)).map_err(io::Error::from),
             }
         }
     }
 }
 
-/// Sends everything back, and a word once the client has said its last.
-fn echo(mut stream: TcpStream) -> io::Result<()> {
-    let mut bytes = [0; 64 << 10];
-    loop {
-        match stream.read(&mut bytes)? {
-            0 => return stream.write_all(b"bye\n"),
-            length => stream.write_all(&bytes[..length])?,
-        }
+/// HTTP in TLS.
+fn tls(side: Side, to: SocketAddr, stream: TcpStream, common: &Common) -> io::Result<()> {
+    let connection = ServerConnection::new(authority::server()).map_err(io::Error::other)?;
+    let mut stream = StreamOwned::new(connection, stream);
+    // The client's first message is answered before more of it is read.
+    let begun = stream.conn.complete_io(&mut stream.sock);
+    if let Some(name) = stream.conn.server_name() {
+        common.names_of_tls.lock().expect("no server panics").push(name.to_owned());
     }
+    begun?;
+    let request = head(&mut stream)?;
+    http(side, to, &request, &mut stream, common)?;
+    stream.conn.send_close_notify();
+    stream.flush()?;
+    stream.sock.shutdown(std::net::Shutdown::Write)
+}
+
+/// Sends everything back, and a word once the client has said its last.
+fn echo(mut stream: TcpStream, common: &Common) -> io::Result<()> {
+    let mut bytes = [0; 64 << 10];
+    let mut heard = || -> io::Result<()> {
+        loop {
+            match stream.read(&mut bytes)? {
+                0 => return stream.write_all(b"bye\n"),
+                length => stream.write_all(&bytes[..length])?,
+            }
+        }
+    };
+    let heard = heard();
+    let end = if heard.is_ok() { End::Finished } else { End::Reset };
+    common.ends.lock().expect("no server panics").push(end);
+    heard
 }
 
 /// How a connection ends.
@@ -135,7 +200,7 @@ enum Then {
     Reset,
 }
 
-/// One request, one answer: who was asked for what.
+/// The answer to one request: who was asked for what.
 ///
 /// ```text
 /// /bytes/N     N bytes of zeros
@@ -143,8 +208,13 @@ enum Then {
 /// /reset       half an answer, then a reset
 /// …/info/refs  what `git ls-remote` reads
 /// ```
-fn http(side: Side, to: SocketAddr, stream: &mut (impl Read + Write), common: &Common) -> io::Result<Then> {
-    let request = head(stream)?;
+fn http(
+    side: Side,
+    to: SocketAddr,
+    request: &str,
+    stream: &mut (impl Read + Write),
+    common: &Common,
+) -> io::Result<Then> {
     let mut lines = request.lines();
     let path = lines.next().and_then(|line| line.split(' ').nth(1)).unwrap_or_default().to_owned();
     let field = |name: &str| {
@@ -161,7 +231,14 @@ fn http(side: Side, to: SocketAddr, stream: &mut (impl Read + Write), common: &C
     let number = |prefix: &str| path.strip_prefix(prefix).and_then(|number| number.parse::<u64>().ok());
     if let Some(length) = number("/bytes/") {
         write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n")?;
-        return io::copy(&mut io::repeat(0).take(length), stream).map(|_| Then::Finish);
+        let zeros = vec![0; 256 << 10];
+        let mut left = length;
+        while left > 0 {
+            let sent = stream.write(&zeros[..zeros.len().min(left as usize)])? as u64;
+            common.sent.fetch_add(sent, Ordering::Relaxed);
+            left -= sent;
+        }
+        return Ok(Then::Finish);
     }
     if let Some(count) = number("/together/") {
         common.wait_for(count as usize);

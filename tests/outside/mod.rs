@@ -26,7 +26,7 @@ use crate::patience::within;
 use crate::world::World;
 use crate::{image, needs, place, probe};
 
-pub use far::{Connection, Side};
+pub use far::{Connection, End, Side};
 pub use packets::Packet;
 
 /// Where `/etc/resolv.conf` of the machine is.
@@ -142,6 +142,26 @@ impl<'w> Outside<'w> {
         self.connections().iter().any(|seen| seen.to.port() == port && addresses.contains(&seen.to.ip()))
     }
 
+    /// How the clients of the servers at port 5432 have ended, sorted.
+    pub fn ends(&self) -> Vec<End> {
+        self.servers.ends()
+    }
+
+    /// What was asked of the proxies, which every other port than those of TLS and 5432 has.
+    pub fn proxied(&self) -> Vec<String> {
+        self.servers.proxied()
+    }
+
+    /// The names in the hellos of TLS that servers have got, sorted.
+    pub fn names_of_tls(&self) -> Vec<String> {
+        self.servers.names_of_tls()
+    }
+
+    /// Bytes that servers have sent for `/bytes/N`.
+    pub fn sent(&self) -> u64 {
+        self.servers.sent()
+    }
+
     /// Forgets what has been seen.
     pub fn forget(&self) {
         self.servers.forget();
@@ -205,6 +225,7 @@ mod itself {
     as_each_user! {
         every_address_leads_to_far_and_is_seen,
         names_are_the_worlds,
+        the_servers_serve,
         smcp_runs_in_it,
         a_run_without_grants_sends_nothing,
     }
@@ -247,6 +268,39 @@ mod itself {
             conf.check((conf.code() == 0) == (resolver == Resolver::Link), "a link leads to a file");
             outside.bare(&["connect", "allowed.test:80"]).run().ok();
         }
+    }
+
+    /// Each by the verb of the probe's that asks it.
+    fn the_servers_serve(world: &World) {
+        let Some(outside) = Outside::of(world) else { return };
+        let verbs = [
+            ("fetch http://plain.test/", r#"{"works": "far 20.3.0.1 plain.test\u000a"}"#),
+            ("fetch tcp://plain.test:5432", r#"{"works": "there and back\u000abye\u000a"}"#),
+            ("fetch http://127.0.0.1/", r#"{"works": "near 127.0.0.1 127.0.0.1\u000a"}"#),
+            ("hello plain.test:443 plain.test", r#"{"works": "hello"}"#),
+            ("hello plain.test:443", r#"{"works": "hello"}"#),
+            ("download http://plain.test/bytes/12345678", r#"{"works": 12345678}"#),
+            ("fetch-together http://plain.test/together/200 200", r#"{"works": 200}"#),
+            ("greeting plain.test:8000", r#"{"works": "220 ready"}"#),
+            ("mirror plain.test:5432 3000000", r#"{"works": "the same"}"#),
+            ("hello-byte-by-byte plain.test:443 plain.test", r#"{"works": "hello"}"#),
+            ("hello-in-two-records plain.test:443 plain.test", r#"{"works": "hello"}"#),
+            ("listen 127.0.0.1:7777", r#"{"works": "heard"}"#),
+            ("hang-up-hard plain.test:5432", r#"{"works": "hung up"}"#),
+            ("ask-dns 9.9.9.9:53 udp plain.test 1", r#"{"works": "3 0"}"#),
+            ("datagram 8.8.8.8:443 unconnected", r#"{"works": "sent"}"#),
+            ("itself", r#"{"works": "heard"}"#),
+            ("through-a-relay tcp://plain.test:80", r#"{"works": "far 20.3.0.1 127.0.0.1"#),
+            ("fetch http://plain.test/reset", r#"{"errno": 104"#),
+        ];
+        let script: String = verbs.map(|(verb, _)| verb.replace(' ', "\t") + "\n").concat();
+        let answers = outside.bare(&["each"]).stdin(script).run().ok();
+        for ((verb, expected), answer) in verbs.iter().zip(answers.text().lines()) {
+            assert!(answer.starts_with(expected), "{verb}: {answer}");
+        }
+        let ends = within(Duration::from_secs(30), || Some(outside.ends()).filter(|ends| ends.len() == 4));
+        assert_eq!(ends, Some(vec![End::Finished, End::Finished, End::Finished, End::Reset]));
+        assert!(outside.packets().iter().any(|packet| packet.to() == "8.8.8.8:443" && packet.has(b"QUIC")));
     }
 
     fn smcp_runs_in_it(world: &World) {

@@ -107,17 +107,17 @@ pub fn attempt(verb: &str, rest: &[&str]) -> Option<io::Result<String>> {
     })
 }
 
-/// Reads attempts from stdin, one a line, words separated by tabs, and makes each in a process of its own. Answers one line
-/// each, in their order: `{"works": ANSWER}`, `{"errno": N, "refused": TEXT}` (`errno` 0: not the kernel's),
+/// Reads attempts from stdin up to its end or an empty line, one a line, words separated by tabs, and makes each in a process of
+/// its own. Answers one line each, in their order: `{"works": ANSWER}`, `{"errno": N, "refused": TEXT}` (`errno` 0: not the kernel's),
 /// `{"code": N}` where it became another program, `{"signal": N}`.
 ///
 /// In a word, `@parent` is the process id of this program's parent and `@self` its own: an attempt has another one, and what is
 /// its own in `/proc` may be less than the program's.
 fn each() -> io::Result<String> {
-    let mut script = String::new();
-    io::stdin().read_to_string(&mut script)?;
+    let unless_empty = |line: &io::Result<String>| !line.as_ref().is_ok_and(String::is_empty);
+    let lines = io::stdin().lines().take_while(unless_empty).collect::<io::Result<Vec<_>>>()?;
     let (parent, own) = (parent_id().to_string(), std::process::id().to_string());
-    for line in script.lines() {
+    for line in lines {
         let line = line.replace("@parent", &parent).replace("@self", &own);
         let words: Vec<&str> = line.split('\t').collect();
         let answer = sys::in_child(|| match super::attempt(words[0], &words[1..]) {

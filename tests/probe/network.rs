@@ -17,12 +17,20 @@ pub fn attempt(verb: &str, rest: &[&str]) -> Option<io::Result<String>> {
         "fetch-together" => fetch_together(rest[0], number(1)),
         "download" => download(rest[0], false),
         "download-on-a-word" => download(rest[0], true),
+        "fetch-one-by-one" => fetch_one_by_one(rest[0], number(1)),
         "hang-up-hard" => hang_up_hard(rest[0]),
+        "greeting" => greeting(rest[0]).map(|said| super::quote(&said)),
+        "mirror" => mirror(rest[0], number(1) as usize),
+        "listen" => listen(rest[0]),
+        "hold" => hold(rest[0]),
+        "garbage-dns" => garbage_dns(rest[0], rest[1]).map(|answer| super::quote(&answer)),
         "resolve" => resolve(rest[0]),
         "ask-dns" => ask_dns(rest[0], rest[1], rest[2], number(3) as u16).map(|answer| super::quote(&answer)),
         "flood-dns" => flood_dns(rest[0], rest[1], number(2)),
         "flood-names" => flood_names(rest[0], number(1)),
-        "hello" => hello(rest[0], rest.get(1).copied()),
+        "hello" => hello(rest[0], rest.get(1).copied(), Pieces::One),
+        "hello-byte-by-byte" => hello(rest[0], Some(rest[1]), Pieces::Bytes),
+        "hello-in-two-records" => hello(rest[0], Some(rest[1]), Pieces::Records),
         "datagram" => datagram(rest[0], rest[1]),
         "itself" => itself(),
         "through-a-relay" => through_a_relay(rest[0]),
@@ -110,6 +118,57 @@ fn download(url: &str, on_a_word: bool) -> io::Result<String> {
     }
 }
 
+/// One connection after the other; then it stays until stdin ends.
+fn fetch_one_by_one(url: &str, count: u64) -> io::Result<String> {
+    for _ in 0..count {
+        fetch(url)?;
+    }
+    super::say("\"ready\"");
+    io::copy(&mut io::stdin().lock(), &mut io::sink())?;
+    Ok(count.to_string())
+}
+
+/// What a server says by itself, before it is told anything.
+fn greeting(to: &str) -> io::Result<String> {
+    let mut line = String::new();
+    io::BufReader::new(connect(to)?).read_line(&mut line)?;
+    Ok(line.trim_end().to_owned())
+}
+
+/// Sends noise to an echo while it reads it back, and compares.
+fn mirror(to: &str, bytes: usize) -> io::Result<String> {
+    let stream = connect(to)?;
+    let sent = super::noise(bytes, 11);
+    let heard = thread::scope(|scope| {
+        let writer = scope.spawn(|| (&stream).write_all(&sent).and_then(|()| stream.shutdown(Shutdown::Write)));
+        let mut heard = Vec::with_capacity(bytes);
+        (&stream).read_to_end(&mut heard)?;
+        writer.join().expect("the writer does not panic").map(|()| heard)
+    })?;
+    let same = heard.strip_suffix(b"bye\n") == Some(&sent[..]);
+    if same { Ok("\"the same\"".into()) } else { Err(io::Error::other(format!("{} bytes, not the same", heard.len()))) }
+}
+
+/// Keeps a connection to an echo open until stdin ends.
+fn hold(to: &str) -> io::Result<String> {
+    let mut open = connect(to)?;
+    open.write_all(b"x")?;
+    open.read_exact(&mut [0])?;
+    super::say("\"ready\"");
+    io::copy(&mut io::stdin().lock(), &mut io::sink())?;
+    std::process::exit(0)
+}
+
+/// Listens at an address and takes a connection of its own.
+fn listen(at: &str) -> io::Result<String> {
+    let listener = TcpListener::bind(at)?;
+    let mut client = TcpStream::connect(at)?;
+    client.write_all(b"x")?;
+    let mut byte = [0];
+    listener.accept()?.0.read_exact(&mut byte)?;
+    Ok("\"heard\"".into())
+}
+
 /// Connects, says something, and resets: what is unread at a close is answered by a reset.
 fn hang_up_hard(to: &str) -> io::Result<String> {
     let mut stream = connect(to)?;
@@ -158,10 +217,49 @@ fn ask_dns(resolver: &str, by: &str, name: &str, kind: u16) -> io::Result<String
         stream.read_exact(&mut answer[..length])?;
         length
     };
-    if length < 12 || answer[..2] != question[..2] || answer[2] & 0x80 == 0 {
+    // The question stands in the answer as it was asked: some resolvers compare its capitals.
+    let asked = answer.get(12..question.len().min(length)) == question.get(12..);
+    if length < 12 || answer[..2] != question[..2] || answer[2] & 0x80 == 0 || !asked {
         return Err(io::Error::other("no answer to the question"));
     }
     Ok(format!("{} {}", answer[3] & 15, u16::from_be_bytes([answer[6], answer[7]])))
+}
+
+/// Sends what is no question, by datagrams and by TCP, and then one.
+fn garbage_dns(resolver: &str, name: &str) -> io::Result<String> {
+    let good = question(1, name, 1);
+    let header = |flags: u8, count: u8| [0, 1, flags, 0, 0, count, 0, 0, 0, 0, 0, 0].to_vec();
+    let with = |head: Vec<u8>, tail: &[u8]| [&head[..], tail].concat();
+    let mut garbage: Vec<Vec<u8>> = (0..good.len()).map(|length| good[..length].to_vec()).collect();
+    garbage.extend([
+        // A name that leads to itself, one that leads behind the end, labels of every wrong length.
+        with(header(1, 1), &[0xc0, 12, 0, 1, 0, 1]),
+        with(header(1, 1), &[0xff, 0xff, 0, 1, 0, 1]),
+        with(header(1, 1), &[64; 80]),
+        with(header(1, 1), &[0x80; 80]),
+        with(header(1, 1), &[1; 600]),
+        // No question, several, an answer, another operation, a name of other bytes, a tail.
+        header(1, 0),
+        with(header(1, 255), &good[12..]),
+        with(header(0x81, 1), &good[12..]),
+        with(header(0x29, 1), &good[12..]),
+        with(header(1, 1), b"\x06\0\n\x1b\"\\\xff\x04test\0\0\x01\0\x01"),
+        [&good[..], &[0xff; 400]].concat(),
+        super::noise(1400, 5),
+    ]);
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    socket.connect(resolver)?;
+    for datagram in &garbage {
+        socket.send(datagram)?;
+    }
+    for message in &garbage {
+        let mut stream = connect(resolver)?;
+        // What is longer than it says, or shorter, or never comes; the other side may hang up in between.
+        let _ = stream.write_all(&[&(message.len() as u16 * 2).to_be_bytes()[..], message].concat());
+        let _ = stream.write_all(message);
+    }
+    ask_dns(resolver, "udp", name, 1)?;
+    ask_dns(resolver, "tcp", name, 1)
 }
 
 /// As many questions as fast as they can be asked, for names beneath one; how many of each answer came.
@@ -190,8 +288,17 @@ fn flood_names(suffix: &str, count: u64) -> io::Result<String> {
     Ok((0..count).filter(|number| (format!("n{number}.{suffix}"), 80).to_socket_addrs().is_ok()).count().to_string())
 }
 
+/// How a first message is sent.
+enum Pieces {
+    One,
+    /// Each byte a segment of its own.
+    Bytes,
+    /// One message in two records.
+    Records,
+}
+
 /// Sends the first message of TLS 1.2 with this name, or none, and says of which kind the first record of the answer is.
-fn hello(to: &str, name: Option<&str>) -> io::Result<String> {
+fn hello(to: &str, name: Option<&str>, pieces: Pieces) -> io::Result<String> {
     let with_length = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat();
     let extension = |kind: u16, body: &[u8]| [&kind.to_be_bytes()[..], &with_length(body)].concat();
     let mut extensions = extension(10, &with_length(&[0, 23]));
@@ -205,9 +312,17 @@ fn hello(to: &str, name: Option<&str>) -> io::Result<String> {
     let suites = with_length(&[0xc0, 0x2b, 0xc0, 0x2c]);
     let body = [&[3, 3][..], &[7; 32], &[0], &suites, &[1, 0], &with_length(&extensions)].concat();
     let message = [&[1, 0][..], &with_length(&body)].concat();
-    let record = [&[22, 3, 1][..], &with_length(&message)].concat();
+    let record = |part: &[u8]| [&[22, 3, 1][..], &with_length(part)].concat();
     let mut stream = connect(to)?;
-    stream.write_all(&record)?;
+    stream.set_nodelay(true)?;
+    match pieces {
+        Pieces::One => stream.write_all(&record(&message))?,
+        Pieces::Bytes => record(&message).iter().try_for_each(|byte| stream.write_all(&[*byte]))?,
+        Pieces::Records => {
+            stream.write_all(&record(&message[..60]))?;
+            stream.write_all(&record(&message[60..]))?;
+        }
+    }
     let mut kind = [0];
     stream.read_exact(&mut kind)?;
     match kind {
@@ -256,9 +371,13 @@ fn through_a_relay(url: &str) -> io::Result<String> {
     let relay = thread::spawn(move || -> io::Result<()> {
         let (mut client, _) = listener.accept()?;
         let mut server = connect(&host)?;
-        let mut request = [0; 512];
-        let length = client.read(&mut request)?;
-        server.write_all(&request[..length])?;
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            client.read_exact(&mut byte)?;
+            request.extend(byte);
+        }
+        server.write_all(&request)?;
         io::copy(&mut server, &mut client).map(drop)
     });
     let said = fetch(&format!("http://{own}/"));
