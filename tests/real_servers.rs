@@ -1,10 +1,11 @@
-//! Six real servers on node, Python and .NET, each built, pushed, pulled and run; an outside judge, the MCP inspector, must
+//! Seven real servers on node, Python and .NET, each built, pushed, pulled and run; an outside judge, the MCP inspector, must
 //! see no difference from the bare server, byte for byte.
 
 use std::fs;
 use std::sync::OnceLock;
 use std::thread;
 
+use crate::outside::Outside;
 use crate::patience::BUILD;
 use crate::place;
 use crate::registry;
@@ -26,11 +27,13 @@ at_each_tier! {
 as_each_user! {
     // It reads itself by /proc/self/exe, which is the package's loader at tier 1.
     dotnet,
+    fetch,
 }
 
 fn everything(world: &World) {
     static PACKAGE: OnceLock<String> = OnceLock::new();
     let server = Server {
+        around: vec![],
         bare: bare_npm("everything"),
         flags: vec![],
         reference: published(
@@ -61,6 +64,7 @@ fn filesystem(world: &World) {
     world.file("project/sub/b.bin", [0, 159, 146, 150]);
     let granted = granted.to_str().unwrap().to_owned();
     let server = Server {
+        around: vec![],
         bare: bare_npm("filesystem"),
         flags: vec!["--allow-write".into(), granted.clone()],
         reference: published(
@@ -104,6 +108,7 @@ fn memory(world: &World) {
     let mut bare = vec!["/usr/bin/env".to_owned(), env.clone()];
     bare.extend(bare_npm("memory"));
     let server = Server {
+        around: vec![],
         bare,
         flags: vec!["--allow-write".into(), world.text("project"), "--env".into(), env],
         reference: published(
@@ -149,7 +154,7 @@ fn time_by_the_hosts_python(world: &World) {
 
 fn time_as(world: &World, reference: String) {
     let arguments = ["--local-timezone", "Europe/Berlin"].map(String::from).to_vec();
-    let server = Server { bare: bare_pypi("mcp_server_time"), flags: vec![], reference, arguments };
+    let server = Server { around: vec![], bare: bare_pypi("mcp_server_time"), flags: vec![], reference, arguments };
     // The answer has today's date: at midnight both are asked again.
     let convert: &[&str] = &[
         "tools/call",
@@ -168,6 +173,7 @@ fn git(world: &World) {
     repository(world);
     let repository = world.text("project");
     let server = Server {
+        around: vec![],
         bare: bare_pypi("mcp_server_git"),
         flags: ["--mount", &format!("{repository}:rw"), "--allow-subprocess"].map(String::from).to_vec(),
         reference: published(&PACKAGE, "git", &format!("pypi:mcp-server-git=={PYPI_VERSION}"), &["--debian", "git"]),
@@ -192,6 +198,7 @@ fn dotnet(world: &World) {
     let source = format!("npm:@azure/mcp-linux-x64@{AZURE_VERSION}");
     let env = ["DOTNET_SYSTEM_GLOBALIZATION_INVARIANT=1", "AZURE_MCP_COLLECT_TELEMETRY=false"].map(String::from);
     let server = Server {
+        around: vec![],
         bare: [vec!["/usr/bin/env".to_owned()], env.to_vec(), vec![bare_azure()]].concat(),
         flags: env.into_iter().flat_map(|variable| ["--env".to_owned(), variable]).collect(),
         reference: published(&PACKAGE, "azure", &source, &["--debian", "libssl-dev"]),
@@ -200,7 +207,42 @@ fn dotnet(world: &World) {
     server.is_the_same_caged(world, &[]);
 }
 
+/// A server that calls out, in a world with an internet of its own: one grant, and it says what it says bare; none, and nothing
+/// of it leaves.
+fn fetch(world: &World) {
+    static PACKAGE: OnceLock<String> = OnceLock::new();
+    let Some(outside) = Outside::of(world) else { return };
+    let source = format!("pypi:mcp-server-fetch=={PYPI_VERSION}");
+    let mut server = Server {
+        around: outside.words(),
+        bare: bare_pypi("mcp_server_fetch"),
+        flags: ["--allow-net", "plain.test:80"].map(String::from).to_vec(),
+        reference: published(&PACKAGE, "fetch", &source, &[]),
+        // It refuses names that stand for other addresses than public ones, as names inside do.
+        arguments: vec!["--allow-private-ips".into()],
+    };
+    let call = |site: &'static str| ["tools/call", "--tool-name", "fetch", "--tool-arg", site];
+    let [granted, denied] = ["url=http://plain.test/page", "url=http://denied.test/page"].map(call);
+    server.is_the_same_caged(world, &[&granted]);
+    let [_, caged] = server.both(world);
+    let said = inspect(world, &caged, &granted).ok();
+    said.check(said.text().contains("far 20.3.0.1 plain.test"), "what the site says was expected");
+    outside.forget();
+    let refused = |caged: &[String], call: &[&str]| {
+        let said = inspect(world, caged, call);
+        said.check(said.text().contains("Failed to fetch"), "no connection was expected");
+    };
+    refused(&caged, &denied);
+    server.flags.clear();
+    let [_, caged] = server.both(world);
+    refused(&caged, &granted);
+    outside.nothing_went_to("denied.test");
+    assert_eq!((outside.packets(), outside.connections()), (vec![], vec![]));
+}
+
 struct Server {
+    /// Words before both command lines: where they run.
+    around: Vec<String>,
     /// Command line without smcp.
     bare: Vec<String>,
     /// What `smcp run` grants it.
@@ -214,8 +256,9 @@ struct Server {
 impl Server {
     /// The command lines without and with a cage.
     fn both(&self, world: &World) -> [Vec<String>; 2] {
-        let bare = [self.bare.clone(), self.arguments.clone()].concat();
-        let mut smcp: Vec<String> = world.wrapper().iter().map(|word| (*word).to_owned()).collect();
+        let bare = [self.around.clone(), self.bare.clone(), self.arguments.clone()].concat();
+        let mut smcp = self.around.clone();
+        smcp.extend(world.wrapper().iter().map(|word| (*word).to_owned()));
         smcp.extend([place::smcp().to_str().unwrap().to_owned(), "run".into()]);
         let caged = [smcp, self.flags.clone(), vec![self.reference.clone()], self.arguments.clone()].concat();
         [bare, caged]

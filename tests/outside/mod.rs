@@ -93,6 +93,11 @@ impl<'w> Outside<'w> {
         self.world.program(probe::path(), ["enter", &self.pid]).args([program]).args(line)
     }
 
+    /// The words before a command line that has it run in near.
+    pub fn words(&self) -> Vec<String> {
+        vec![text(probe::path()), "enter".into(), self.pid.clone()]
+    }
+
     /// `smcp` in near.
     pub fn smcp<A: AsRef<OsStr>>(&self, line: impl IntoIterator<Item = A>) -> Smcp<'w> {
         self.program(place::smcp(), line)
