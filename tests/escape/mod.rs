@@ -119,7 +119,7 @@ enum Grants {
     Denying,
     /// Writing the project, and starting any program.
     Programs,
-    /// A name of the network, and a port of it.
+    /// Names, an address, and a port of the host's loopback, none of which is what is tried, but for one name and port.
     Network,
 }
 
@@ -216,7 +216,11 @@ impl Grants {
                 vec!["--allow-write".into(), project, "--deny".into(), world.text("project/directory")]
             }
             Grants::Programs => vec!["--allow-write".into(), project, "--allow-subprocess".into()],
-            Grants::Network => vec!["--allow-net".into(), NAMED.into()],
+            Grants::Network => {
+                let beside =
+                    ["--allow-net", "allowed.test:80,443", "--allow-net", "20.1.0.1:80", "--allow-host-port", "9"];
+                ["--allow-net", NAMED].into_iter().chain(beside).map(String::from).collect()
+            }
         }
     }
 }

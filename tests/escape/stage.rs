@@ -86,6 +86,8 @@ impl<'w> Stage<'w> {
             ("tcp-hex", format!("0100007F:{:04X}", port(0))),
             ("tcp-any", format!("127.0.0.1:{}", port(1))),
             ("tcp6", format!("[::1]:{}", port(2))),
+            ("tcp-mapped", format!("[::ffff:127.0.0.1]:{}", port(0))),
+            ("tcp-zero", format!("0.0.0.0:{}", port(1))),
             ("udp", datagrams.local_addr().expect("it is bound").to_string()),
             ("abstract", name.clone()),
             ("abstract-datagram", format!("{name}d")),
