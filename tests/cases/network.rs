@@ -160,17 +160,18 @@ fn n2_ports_are_granted_one_by_one(world: &World) {
     let tried = each(
         outside.caged(&flags, &["each"]),
         &[
-            "hello allowed.test:443 allowed.test",
-            "fetch http://plain.test/",
             "fetch http://allowed.test/",
             "connect allowed.test:8443",
             "connect allowed.test:5432",
             "connect plain.test:443",
+            // Last, as the kernel refuses by itself, and smcp writes that down a moment later.
+            "hello allowed.test:443 allowed.test",
+            "fetch http://plain.test/",
         ],
     );
-    assert_eq!(tried[0].works(), "hello", "without a port 443 is meant");
-    tried[1].says("far 20.3.0.1 plain.test");
-    tried[2..].iter().for_each(Tried::is_reset);
+    tried[..4].iter().for_each(Tried::is_reset);
+    assert_eq!(tried[4].works(), "hello", "without a port 443 is meant");
+    tried[5].says("far 20.3.0.1 plain.test");
     for (name, port) in [("allowed.test", 80), ("allowed.test", 8443), ("plain.test", 443)] {
         assert!(!outside.was_reached(name, port), "{name}:{port}: {:?}", outside.connections());
         audited(world, name, Some(port.into()), "port-not-granted");
