@@ -188,7 +188,7 @@ const NOT_PUBLIC: [(&str, &str); 21] = [
     ("172.16.0.0/12", "private, RFC 1918"),
     ("192.0.0.0/24", "of protocols, RFC 6890"),
     ("192.168.0.0/16", "private, RFC 1918"),
-    ("198.18.0.0/15", "of benchmarks, RFC 2544; names have them inside a cage"),
+    ("198.18.0.0/15", "of benchmarks, RFC 2544; smcp has one inside every cage"),
     ("224.0.0.0/4", "multicast, RFC 1112"),
     ("240.0.0.0/4", "reserved and broadcast, RFC 1112"),
     ("::/128", "of no machine, RFC 4291"),

@@ -64,7 +64,7 @@ const FORBIDDEN_V4: [([u8; 4], u32, &str); 17] = [
     ([192, 0, 2, 0], 24, "documentation"),
     ([192, 88, 99, 0], 24, "6to4 relays, RFC 7526"),
     ([192, 168, 0, 0], 16, "private, RFC 1918"),
-    ([198, 18, 0, 0], 15, "benchmarks; the names' addresses inside of cages"),
+    ([198, 18, 0, 0], 15, "benchmarks; smcp's own address inside of cages"),
     ([198, 51, 100, 0], 24, "documentation"),
     ([203, 0, 113, 0], 24, "documentation"),
     ([224, 0, 0, 0], 4, "multicast"),

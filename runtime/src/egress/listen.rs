@@ -178,7 +178,7 @@ pub const HERE: (Ipv4Addr, Ipv6Addr) =
 /// Whether an address is one of those that smcp gives out or has inside of cages; the host's of that kind are out of reach.
 pub fn is_ours(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(v4) => v4.octets()[0] == 198 && v4.octets()[1] & 0xfe == 18,
-        IpAddr::V6(v6) => v6.segments()[..3] == HERE.1.segments()[..3],
+        IpAddr::V4(v4) => matches!(v4.octets(), [198 | 30, 18 | 19, ..]),
+        IpAddr::V6(v6) => matches!(v6.segments(), [0xfd53 | 0x2f53, 0x6d63, 0x7000, ..]),
     }
 }

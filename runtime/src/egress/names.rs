@@ -6,12 +6,15 @@ use std::rc::Rc;
 
 use super::rules::Name;
 
-/// Names of one run that get an address. 198.18.0.0/15 has room for twice as many; each takes up to 600 bytes of memory.
+/// Names of one run that get an address. 30.18.0.0/15 has room for twice as many; each takes up to 600 bytes of memory.
 const MOST: u32 = 65_536;
-/// The first address of the first name; what is below it in 198.18.0.0/15 is smcp's own.
-const FIRST_V4: u32 = Ipv4Addr::new(198, 18, 1, 0).to_bits();
+/// The first address of the first name. Servers that guard themselves against names that lead into private networks refuse
+/// what no registry calls global, as 30.18.0.0/15 and unique local addresses are. So names get addresses that look public:
+/// of a block that no service of the internet is reached at, and of one that was never given to anybody. Both mean this
+/// inside of a cage alone, where every address is local.
+const FIRST_V4: u32 = Ipv4Addr::new(30, 18, 1, 0).to_bits();
 /// The /64 of the names.
-const FIRST_V6: u128 = Ipv6Addr::new(0xfd53, 0x6d63, 0x7000, 1, 0, 0, 0, 0).to_bits();
+const FIRST_V6: u128 = Ipv6Addr::new(0x2f53, 0x6d63, 0x7000, 1, 0, 0, 0, 0).to_bits();
 /// Addresses at the start of it that no name gets, so that both families count alike.
 const SKIPPED: u128 = 1;
 
@@ -81,9 +84,9 @@ mod tests {
                 assert_eq!(names.of(address), Some((number, Rc::new(name(number)))), "{address}");
             }
         }
-        assert_eq!(v4(0), Ipv4Addr::new(198, 18, 1, 0));
-        assert!(v4(MOST - 1) < Ipv4Addr::new(198, 19, 255, 255));
-        assert_eq!(v6(0), "fd53:6d63:7000:1::1".parse::<Ipv6Addr>().unwrap());
+        assert_eq!(v4(0), Ipv4Addr::new(30, 18, 1, 0));
+        assert!(v4(MOST - 1) < Ipv4Addr::new(30, 19, 255, 255));
+        assert_eq!(v6(0), "2f53:6d63:7000:1::1".parse::<Ipv6Addr>().unwrap());
     }
 
     #[test]
@@ -91,15 +94,15 @@ mod tests {
         let mut names = Names::default();
         names.number(&name(0));
         for address in [
-            "198.18.0.1",
-            "198.18.0.255",
-            "198.18.1.1",
+            "30.18.0.1",
+            "30.18.0.255",
+            "30.18.1.1",
             "127.0.0.1",
             "255.255.255.255",
-            "fd53:6d63:7000::1",
-            "fd53:6d63:7000:1::",
-            "fd53:6d63:7000:1::2",
-            "fd53:6d63:7000:2::1",
+            "2f53:6d63:7000::1",
+            "2f53:6d63:7000:1::",
+            "2f53:6d63:7000:1::2",
+            "2f53:6d63:7000:2::1",
             "::1",
             "ffff::1",
         ] {
