@@ -145,28 +145,13 @@ fn archives() {
     };
     let zstd = zstd::encode_all(&*plain, 3).expect("memory can be written");
     let with = |how: u8, bytes: &[u8]| [&[how], bytes].concat();
-    let seeds =
-        [with(0, &plain), with(0x40, &plain), with(0x80, &plain), with(0xc0, &plain), with(1, &gzip), with(2, &zstd)];
+    // Divided by three leaves the form: plain, gzip, zstd. The bits from 0x20 on are in fuzz/functions.rs.
+    let plain = [0x00, 0x21, 0x42, 0x60, 0x81, 0xa2, 0xe1].map(|how| with(how, &plain));
+    let seeds = [&plain[..], &[with(1, &gzip), with(2, &zstd)]].concat();
     let block = [0; 512];
     let pieces: [&[u8]; 8] =
         [b"../", b"/", b"\0", b"ustar\0", b"SCHILY.xattr.trusted.x=", b"\xff\xff\xff\xff", &block, b"00000000777"];
-    replay(archive_with_right_sums, &seeds, &pieces, 150);
-}
-
-/// Most changes of a header make its sum wrong, and nothing behind the sum would be tried: so the sums of all whole blocks that look
-/// like headers are set right, every other time.
-fn archive_with_right_sums(bytes: &[u8]) {
-    functions::archive(bytes);
-    if bytes.first().is_none_or(|how| how % 3 != 0) {
-        return;
-    }
-    let mut right = bytes.to_vec();
-    for block in right[1..].chunks_exact_mut(512).filter(|block| &block[257..262] == b"ustar") {
-        block[148..156].fill(b' ');
-        let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
-        block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    }
-    functions::archive(&right);
+    replay(functions::archive, &seeds, &pieces, 150);
 }
 
 /// Each function is a target of its own.
