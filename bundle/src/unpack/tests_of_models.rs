@@ -239,12 +239,14 @@ proptest! {
     /// Whatever both take gives the same tree.
     #[test]
     fn what_gnu_tar_takes_too_is_the_same_tree(steps in prop::collection::vec(step(tame_name()), 1..8)) {
-        // GNU tar makes the pipes that are left out here, and follows a link to the root of this machine.
+        // GNU tar makes the pipes that are left out here, follows a link to the root of this machine, and makes directories that an
+        // ordinary user cannot list.
         let steps: Vec<_> = steps
             .into_iter()
             .filter(|step| !matches!(step, Fifo(_)))
             .map(|step| match step {
                 Symlink(name, target) if target == "/" => Symlink(name, "nowhere".into()),
+                Dir(name, _) => Dir(name, 0o755),
                 step => step,
             })
             .collect();
