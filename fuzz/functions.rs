@@ -6,6 +6,9 @@ use std::path::Path;
 
 use bundle::{Below, ImageConfig, Manifest, Order, extract};
 use distribution::{Document, Reference, Rules, media_type};
+use runtime::egress::Name;
+use runtime::egress::dns::{self, Verdict};
+use runtime::egress::hello::{self, Look};
 
 /// A text that is a reference is the same reference in its canonical form.
 pub fn reference(bytes: &[u8]) {
@@ -78,5 +81,33 @@ fn is_plain(directory: &Path) {
         if kind.is_dir() {
             is_plain(&path);
         }
+    }
+}
+
+/// A message to the resolver inside cages, after a byte that says what its question is answered by: nothing but a question is
+/// answered, once, in what any client takes.
+pub fn dns(bytes: &[u8]) {
+    let Some((how, message)) = bytes.split_first() else { return };
+    let verdict = match how % 5 {
+        0 => Verdict::Addresses(Some([30, 18, 1, 0].into()), Some(1.into())),
+        1 => Verdict::Pointer(Name::new("granted.test").expect("it is one")),
+        2 => Verdict::Nothing,
+        3 => Verdict::NoSuchName,
+        _ => Verdict::Failure,
+    };
+    if let Some(answer) = dns::answer(message, |_| verdict) {
+        assert!(answer.len() <= 512, "{} bytes", answer.len());
+        assert_eq!(answer[..2], message[..2], "the id");
+        assert!(message[2] & 0x80 == 0 && answer[2] & 0x80 != 0, "an answer to a question");
+        assert_eq!(dns::answer(&answer, |_| Verdict::Failure), None, "answers are not answered");
+    }
+}
+
+/// What a client sends first: once it is judged, more of it changes nothing.
+pub fn hello(bytes: &[u8]) {
+    let whole = hello::look(bytes);
+    for length in [1, bytes.len() / 2, bytes.len().saturating_sub(1)] {
+        let part = hello::look(&bytes[..length.min(bytes.len())]);
+        assert!(part == Look::More || part == whole, "{length}: {part:?}, then {whole:?}");
     }
 }

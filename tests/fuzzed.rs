@@ -154,13 +154,64 @@ fn archives() {
     replay(functions::archive, &seeds, &pieces, 150);
 }
 
+#[test]
+fn questions_to_the_resolver() {
+    let question = |name: &str, kind: u8, more: &[u8]| {
+        let mut message = vec![0, 0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(!more.is_empty())];
+        for label in name.split('.').filter(|label| !label.is_empty()) {
+            message.push(label.len() as u8);
+            message.extend_from_slice(label.as_bytes());
+        }
+        message.extend_from_slice(&[0, 0, kind, 0, 1]);
+        message.extend_from_slice(more);
+        message
+    };
+    // EDNS, RFC 6891: the root's name, type 41, 1,232 bytes, no flags, no options.
+    let edns = [0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0];
+    let long = vec!["n".repeat(60); 4].join(".");
+    let seeds = [
+        question("granted.test", 1, &[]),
+        question("granted.test", 28, &edns),
+        question("0.1.18.30.in-addr.arpa", 12, &[]),
+        question("_https.granted.test", 65, &edns),
+        question(&long, 1, &[]),
+        question("", 2, &edns),
+    ];
+    let pieces: [&[u8]; 8] = [b"\0", b"\xc0\x0c", b"\xc0\0", b"\x3f", &edns, b"\xff\xff", b"\x80", b"\0\x29"];
+    replay(functions::dns, &seeds, &pieces, 3000);
+}
+
+#[test]
+fn what_clients_of_tls_say_first() {
+    let hello = |name: &str| {
+        let length = name.len() as u16;
+        let mut extension = vec![0, 0];
+        extension.extend_from_slice(&(length + 5).to_be_bytes());
+        extension.extend_from_slice(&(length + 3).to_be_bytes());
+        extension.push(0);
+        extension.extend_from_slice(&length.to_be_bytes());
+        extension.extend_from_slice(name.as_bytes());
+        let extensions = if name.is_empty() { vec![0x0a, 0x0a, 0, 0] } else { extension };
+        // Version, random, session, one cipher, no compression, RFC 8446 4.1.2.
+        let mut body = [&[3, 3][..], &[7; 32], &[0, 0, 2, 0x13, 1, 1, 0]].concat();
+        body.extend_from_slice(&(extensions.len() as u16).to_be_bytes());
+        body.extend_from_slice(&extensions);
+        let message = [&[1, 0][..], &(body.len() as u16).to_be_bytes(), &body].concat();
+        [&[22, 3, 1][..], &(message.len() as u16).to_be_bytes(), &message].concat()
+    };
+    let seeds = [hello("granted.test"), hello(""), b"SSH-2.0-client\r\n".to_vec(), b"GET / HTTP/1.1\r\n\r\n".to_vec()];
+    let pieces: [&[u8]; 7] =
+        [b"\x16\x03\x01\0\x05", b"\0", b"\xff", b"\0\0", b"granted.test", b"\x15\x03\x01\0\x02", b"\x01"];
+    replay(functions::hello, &seeds, &pieces, 3000);
+}
+
 /// Each function is a target of its own.
 #[test]
 fn every_function_is_a_target() {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz");
     let functions = fs::read_to_string(fuzz.join("functions.rs")).expect("it was compiled in");
     let named: Vec<_> = functions.lines().filter_map(|line| line.strip_prefix("pub fn ")?.split('(').next()).collect();
-    assert_eq!(named, ["reference", "manifest", "archive"]);
+    assert_eq!(named, ["reference", "manifest", "archive", "dns", "hello"]);
     for name in named {
         let target = fs::read_to_string(fuzz.join(format!("fuzz_targets/{name}.rs"))).expect("a target");
         assert!(target.contains(&format!("functions::{name}(")), "{name}");

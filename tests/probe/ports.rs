@@ -18,7 +18,7 @@ pub fn attempt(verb: &str, rest: &[&str]) -> Option<io::Result<String>> {
         Err(Command::new(words[0]).args(&words[1..]).exec())
     };
     Some(match verb {
-        "listen" => listen(address(rest[0]), &[]).map(|_| "\"listens\"".into()),
+        "listen-only" => listen(address(rest[0]), &[]).map(|_| "\"listens\"".into()),
         "ask-name" => ask(rest[0]).map(|address| quote(&address.to_string())),
         "take-over" => take_over(rest[0], port(rest[1])),
         "be-first" => be_first(rest[0], port(rest[1])),

@@ -46,6 +46,10 @@ pub fn look(bytes: &[u8]) -> Look {
             Look::Other
         };
     }
+    // Whether it is a hello at all stands in the sixth.
+    if bytes.len() < begin.len() && bytes.get(3..5) != Some(&[0, 0]) {
+        return Look::More;
+    }
     match message(bytes) {
         Ok(message) => Reader(&message).hello().map_or(Look::Wrong, Look::Hello),
         Err(look) => look,
