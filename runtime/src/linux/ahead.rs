@@ -328,8 +328,10 @@ impl Drop for Process {
 /// Where the cage process is gone by now, it has said why.
 fn unless_gone(result: io::Result<()>) -> Result<(), Refusal> {
     match result {
-        Err(why) if why.kind() != io::ErrorKind::BrokenPipe => Err(Refusal::new("passing the plan on", why)),
-        _ => Ok(()),
+        Ok(()) => Ok(()),
+        // The second where it has not read all that it was given.
+        Err(why) if matches!(why.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => Ok(()),
+        Err(why) => Err(Refusal::new("passing the plan on", why)),
     }
 }
 
