@@ -95,9 +95,10 @@ fn build(
     let deferred = Deferred::where_needed().map_err(refused("mounting the older way"))?;
     deferred.inspect(|deferred| deferred.allow(&mut config));
     fs::write(root.bundle.join("config.json"), config.to_string()).map_err(refused("writing config.json"))?;
-    join(&channel, events)?;
-    enter::enter_cgroup()?;
+    let joins = channel.take_joins().map_err(refused("joining the cgroup"))?;
     let filter = channel.take_filter().map_err(refused("taking the filter"))?;
+    join(&joins, &channel, events)?;
+    enter::enter_cgroup()?;
     let init = Init::new(order, filter, events, lifeline, sockets, deferred, &root.state)
         .map_err(refused("preparing PID 1"))?;
     drop(channel);
@@ -126,12 +127,11 @@ fn build(
 }
 
 /// Joins the cgroup that the supervisor has made meanwhile.
-fn join(channel: &Channel, events: &OwnedFd) -> Result<(), Refusal> {
-    let fail = |why: std::io::Error| Refusal::new("joining the cgroup", why);
-    let files = channel.take_joins().map_err(fail)?;
+fn join(files: &[OwnedFd], channel: &Channel, events: &OwnedFd) -> Result<(), Refusal> {
     if files.iter().any(|file| rustix::io::write(file, b"0").is_err()) {
         Reporter(events).send(&Event::LeftBehind);
-        channel.await_nod().map_err(fail)?;
+        // By now nothing else is to come.
+        channel.await_nod().map_err(|why| Refusal::new("joining the cgroup", why))?;
     }
     Ok(())
 }
