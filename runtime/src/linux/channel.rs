@@ -1,24 +1,18 @@
 //! The socket by which the cage process is told its order, by which root passes on what only root may open, and by which
 //! the supervisor, which has nothing else to do by then, hands over the filter that it has assembled.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
+use rustix::net::SendFlags;
 
 use super::masks::Place;
 use super::mounts::Detached;
+use super::rights::{self, MOST};
 use super::sources::{self, Grant, Sources};
 use super::sys::Instruction;
 use super::wire::Order;
 use crate::plan::{Plan, What};
-
-/// As many descriptors as one message takes, unix(7).
-const MOST: usize = 253;
 
 /// As many as the kernel takes, `BPF_MAXINSNS`.
 const MOST_INSTRUCTIONS: usize = 4096;
@@ -33,7 +27,7 @@ impl Channel {
     /// # Errors
     /// The kernel's.
     pub fn pair() -> io::Result<(Channel, Channel)> {
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (ours, theirs) = rights::pair()?;
         Ok((Channel(ours), Channel(theirs)))
     }
 
@@ -145,28 +139,12 @@ impl Channel {
     }
 
     fn send(&self, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let mut space = vec![MaybeUninit::uninit(); SendAncillaryMessage::ScmRights(descriptors).size()];
-        let mut message = SendAncillaryBuffer::new(&mut space);
-        if !descriptors.is_empty() {
-            message.push(SendAncillaryMessage::ScmRights(descriptors));
-        }
-        sendmsg(&self.0, &[IoSlice::new(b"d")], &mut message, SendFlags::NOSIGNAL)?;
-        Ok(())
+        Ok(rights::send(&self.0, b"d", descriptors)?)
     }
 
     /// The descriptors of the next message; none where the other end is closed.
     fn receive(&self) -> io::Result<Vec<OwnedFd>> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
-        let mut message = RecvAncillaryBuffer::new(&mut space);
-        let mut byte = [0_u8];
-        rustix::io::retry_on_intr(|| {
-            recvmsg(&self.0, &mut [IoSliceMut::new(&mut byte)], &mut message, RecvFlags::CMSG_CLOEXEC)
-        })?;
-        let descriptors = message.drain().filter_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-            _ => None,
-        });
-        Ok(descriptors.flatten().collect())
+        Ok(rights::receive(&self.0, &mut [0_u8])?.1)
     }
 }
 

@@ -29,6 +29,7 @@ mod process;
 mod programs;
 mod rate;
 pub(crate) mod redirect;
+mod rights;
 mod root;
 mod scope;
 mod seccomp;

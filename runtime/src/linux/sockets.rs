@@ -1,16 +1,13 @@
 //! Sockets in the cage's network namespace for the supervisor, which stays outside of it. A socket belongs to the namespace
 //! of the process that made it, so PID 1 makes them, on request and as many as a run needs.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socket_with, socketpair,
-};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socket_with};
 
+use super::rights;
 use super::unheard::Unheard;
 
 /// As many sockets as are asked for at once: PID 1, which holds them for a moment, has the run's limit of descriptors.
@@ -61,7 +58,7 @@ impl Sockets {
     /// # Errors
     /// The kernel's.
     pub fn pair() -> io::Result<(Sockets, OwnedFd)> {
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (ours, theirs) = rights::pair()?;
         Ok((Sockets { channel: ours, unheard: None }, theirs))
     }
 
@@ -141,28 +138,17 @@ fn give_or_explain(theirs: &OwnedFd, made: rustix::io::Result<Vec<OwnedFd>>) -> 
 
 fn give(theirs: &OwnedFd, sockets: &[OwnedFd]) -> rustix::io::Result<()> {
     let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
-    let mut space = vec![MaybeUninit::uninit(); SendAncillaryMessage::ScmRights(&sockets).size()];
-    let mut message = SendAncillaryBuffer::new(&mut space);
-    message.push(SendAncillaryMessage::ScmRights(&sockets));
-    sendmsg(theirs, &[IoSlice::new(&0_i32.to_ne_bytes())], &mut message, SendFlags::NOSIGNAL).map(drop)
+    rights::send(theirs, &0_i32.to_ne_bytes(), &sockets)
 }
 
 /// The error number that came, 0 for none, and the sockets.
 fn receive(from: &OwnedFd) -> io::Result<(i32, Vec<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
-    let mut message = RecvAncillaryBuffer::new(&mut space);
     let mut number = [0_u8; 4];
-    let received = rustix::io::retry_on_intr(|| {
-        recvmsg(from, &mut [IoSliceMut::new(&mut number)], &mut message, RecvFlags::CMSG_CLOEXEC)
-    })?;
-    if received.bytes != number.len() {
+    let (length, sockets) = rights::receive(from, &mut number)?;
+    if length != number.len() {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    let sockets = message.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(sockets) => Some(sockets),
-        _ => None,
-    });
-    Ok((i32::from_ne_bytes(number), sockets.flatten().collect()))
+    Ok((i32::from_ne_bytes(number), sockets))
 }
 
 #[cfg(test)]
