@@ -31,7 +31,7 @@ impl Workshop {
     fn try_build(&self, source: &str, options: &BuildOptions) -> Result<(Built, String), BuildError> {
         let said = Mutex::new(String::new());
         let say = |line: &str| said.lock().unwrap().push_str(&format!("{line}\n"));
-        let built = build::build(&source.parse::<Reference>().unwrap(), options, &self.store, &say)?;
+        let built = build::build(&source.parse::<Reference>().unwrap(), options, &self.store, None, &say)?;
         Ok((built, said.into_inner().unwrap()))
     }
 

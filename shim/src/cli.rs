@@ -246,6 +246,9 @@ pub struct Build {
     /// `host`: bring no interpreter, use the one of the machine that runs the package
     #[arg(long, value_name = "host")]
     pub runtime: Option<HostRuntime>,
+    /// Let npm and pip download with your own rights and settings, in place of in a cage
+    #[arg(long)]
+    pub uncaged: bool,
     /// Make the shared layers (base, node, python) again
     #[arg(long)]
     pub refresh: bool,

@@ -17,6 +17,7 @@ mod run;
 pub mod settings;
 mod show;
 mod store;
+mod tool;
 mod unpack;
 mod why;
 
@@ -36,6 +37,9 @@ pub fn main() -> ExitCode {
     if arguments.get(1).is_some_and(|word| word == unpack::VERB) {
         return ExitCode::from(unpack::child(&arguments[2..]));
     }
+    if arguments.get(1).is_some_and(|word| word == tool::VERB) {
+        return ExitCode::from(tool::child(&arguments[2..]));
+    }
     let early = Early::of(&arguments);
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
@@ -52,12 +56,13 @@ pub fn main() -> ExitCode {
         (Err(_), ..) => Settings::defaults().log_level,
     };
     ExitCode::from(match log(&level) {
-        Ok(()) => dispatch(&cli.command, settings, early),
-        Err(failure) => dispatch(&cli.command, Err(failure), early),
+        Ok(()) => dispatch(&cli, settings, early),
+        Err(failure) => dispatch(&cli, Err(failure), early),
     })
 }
 
-fn dispatch(command: &Command, settings: Result<Settings, Failure>, early: Option<Early>) -> u8 {
+fn dispatch(cli: &Cli, settings: Result<Settings, Failure>, early: Option<Early>) -> u8 {
+    let command = &cli.command;
     if let Command::Run(typed) = command {
         return run::run(typed, settings, early);
     }
@@ -70,7 +75,7 @@ fn dispatch(command: &Command, settings: Result<Settings, Failure>, early: Optio
         Command::Push { reference, target } => store::push(reference, target.as_deref(), &settings),
         Command::Login(typed) => login::login(typed, &settings),
         Command::Logout { registry } => login::logout(registry.as_deref(), &settings),
-        Command::Build(typed) => store::build(typed, &settings),
+        Command::Build(typed) => store::build(typed, cli.config.as_deref(), &settings),
         Command::Info { reference, json } => info::info(reference, *json, &settings),
         Command::Cache { command } => store::cache(command, &settings),
         Command::Why { run, json } => why::why(run.as_deref(), *json, &settings),

@@ -1,6 +1,8 @@
 //! `smcp pull`, `push`, `build` and `cache`: what fills and empties the store.
 
-use bundle::build::{BuildOptions, build as build_package};
+use std::path::Path;
+
+use bundle::build::{BuildOptions, Cage, Caged, build as build_package};
 use bundle::{Package, format_size};
 use distribution::{
     Allowance, Mode, Network, Pending, Reference, Removed, Store, canonical, configure, fetch, push as publish, resolve,
@@ -12,6 +14,7 @@ use crate::exit::{self, Failure};
 use crate::progress::Download;
 use crate::settings::Settings;
 use crate::show::{self, outln};
+use crate::tool;
 use crate::unpack;
 
 /// Fetches and unpacks packages.
@@ -71,7 +74,7 @@ pub fn push(text: &str, target: Option<&str>, settings: &Settings) -> Result<(),
 ///
 /// # Errors
 /// Where the source cannot be made into a package.
-pub fn build(typed: &cli::Build, settings: &Settings) -> Result<(), Failure> {
+pub fn build(typed: &cli::Build, config: Option<&Path>, settings: &Settings) -> Result<(), Failure> {
     let store = Store::open(&settings.cache)?;
     let network = network(settings);
     let source: Reference = typed.source.parse()?;
@@ -85,7 +88,9 @@ pub fn build(typed: &cli::Build, settings: &Settings) -> Result<(), Failure> {
         debian: typed.debian.clone(),
         host_runtime: typed.runtime.is_some(),
     };
-    let built = build_package(&source, &options, &store, &show::say)?;
+    let in_a_cage = |caged: &Caged| tool::command(caged, config);
+    let cage: Option<&Cage<'_>> = if typed.uncaged { None } else { Some(&in_a_cage) };
+    let built = build_package(&source, &options, &store, cage, &show::say)?;
     store.remember(&name, &built.descriptor)?;
     if let Reference::OciLayout(_) = tag {
         publish(&store, &built.descriptor, &tag, &network)?;

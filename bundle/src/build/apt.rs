@@ -159,7 +159,7 @@ fn check(path: &Path, deb: &Deb) -> Result<(), BuildError> {
 }
 
 /// apt as root would download as another user, who cannot write into the staging directory.
-fn apt_download() -> Tool {
+fn apt_download() -> Tool<'static> {
     Tool::new("apt-get").args(["-o", "APT::Sandbox::User=root"])
 }
 

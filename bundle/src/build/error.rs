@@ -72,6 +72,9 @@ pub enum BuildError {
     /// Options that contradict each other or cannot be used.
     #[error("{0}")]
     Options(String),
+    /// npm or pip cannot be run in a cage.
+    #[error("{0}")]
+    Cage(String),
     /// A link that leaves the directory that is packed.
     #[error("{}: it is a link to {}, which is not packed", path.display(), target.display())]
     Link {
@@ -130,6 +133,7 @@ impl BuildError {
             Self::Recipe { line: None, .. } => Some(
                 "a directory is built by the smcp.toml in it: name, version, [entrypoint] args, [build] runtime".into(),
             ),
+            Self::Cage(_) => Some("--uncaged lets npm and pip download with your own rights and settings".into()),
             Self::Manifest(error) => error.hint(),
             Self::Store(error) => error.hint(),
             _ => None,
@@ -143,6 +147,7 @@ impl BuildError {
             | Self::EntryPoint { .. }
             | Self::Recipe { .. }
             | Self::Options(_)
+            | Self::Cage(_)
             | Self::Link { .. }
             | Self::Manifest(_) => Kind::Reference,
             Self::ToolMissing { .. } | Self::Tool { .. } | Self::Answer { .. } | Self::Architecture { .. } => {

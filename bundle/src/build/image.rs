@@ -13,8 +13,8 @@ use crate::config::{Execution, ImageConfig, RootFs};
 use crate::manifest::{HostRuntime, LABEL, MAX_BYTES, Manifest, ManifestError, SERVER_NAME_LABEL};
 use crate::pack::PackedLayer;
 
-/// Annotation: where what was installed came from; `host` says that it was downloaded on the building machine and not
-/// in a cage.
+/// Annotation: where what was installed was downloaded: `cage`, by npm or pip in a cage that reached their registries alone,
+/// or `host`, with the rights of the building user.
 pub const DOWNLOADS: &str = "info.mcp-hub.smcp.build.downloads";
 /// Annotation: the packages of the base layer, with versions.
 pub const BASE: &str = "info.mcp-hub.smcp.build.base";

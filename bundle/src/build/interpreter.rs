@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use distribution::Platform;
 
+use super::caged::{Caged, text};
 use super::error::BuildError;
 use super::tool::Tool;
 use super::tree;
@@ -16,6 +17,8 @@ pub(super) struct Interpreter {
     command: Vec<OsString>,
     home: Option<PathBuf>,
     pip: Vec<OsString>,
+    /// The directories that it needs; none for the host's.
+    roots: Vec<PathBuf>,
 }
 
 /// Compiles the files that stdin names (NUL between them), each relative to a root, into another directory. Hash-based
@@ -49,7 +52,13 @@ impl Interpreter {
         let libraries = std::env::join_paths(&places).map_err(|e| BuildError::answer("store", e.to_string()))?;
         let python = tree.join(format!("usr/bin/python{version}"));
         let command = vec![loader.ok_or_else(missing)?.into(), "--library-path".into(), libraries, python.into()];
-        Ok(Self { version: version.into(), command, home: Some(tree.join("usr")), pip: Vec::new() })
+        Ok(Self {
+            version: version.into(),
+            command,
+            home: Some(tree.join("usr")),
+            pip: Vec::new(),
+            roots: roots.iter().copied().map(Path::to_owned).collect(),
+        })
     }
 
     /// The host's `python3` and its pip.
@@ -61,6 +70,7 @@ impl Interpreter {
             command: vec!["python3".into()],
             home: None,
             pip: vec!["-m".into(), "pip".into()],
+            roots: Vec::new(),
         };
         host.pip().args(["--version"]).output()?;
         Ok(host)
@@ -71,9 +81,35 @@ impl Interpreter {
         Self { pip: vec![pip.into()], ..self }
     }
 
-    pub(super) fn pip(&self) -> Tool {
+    pub(super) fn pip<'a>(&self) -> Tool<'a> {
         // What these two would ask for contradicts installing into a directory.
         self.start().args(&self.pip).env("PIP_USER", "0").env("PIP_REQUIRE_VIRTUALENV", "0")
+    }
+
+    /// Its pip in a cage.
+    pub(super) fn caged(&self, mut caged: Caged) -> Result<Caged, BuildError> {
+        let mut command = self.command.clone();
+        if self.roots.is_empty() {
+            // A version manager's `python3` is a script; the python itself knows where it is.
+            let asked =
+                self.start().args(["-c", "import os, sys; print(os.path.realpath(sys.executable))"]).output()?;
+            let program = PathBuf::from(asked.trim_end());
+            let dir = program.parent().unwrap_or(&program);
+            let name = program.file_name().unwrap_or_default();
+            caged.interpreter = Some((text(Path::new(name))?, text(dir)?));
+            command = vec![name.into()];
+        } else {
+            caged.reads.extend(self.roots.clone());
+            // pip as a wheel: a path within that file.
+            caged.reads.extend(self.pip.iter().filter_map(|pip| Path::new(pip).parent()).map(Path::to_owned));
+        }
+        for word in command.iter().chain(&self.pip) {
+            caged.command.push(text(Path::new(word))?);
+        }
+        for (name, value) in self.env() {
+            caged.env.push((name.into(), text(Path::new(&value))?));
+        }
+        Ok(caged)
     }
 
     /// Compiles the sources below `root` that `keep` keeps, as they will be found at `prefix`, into the same places
@@ -96,15 +132,18 @@ impl Interpreter {
         self.start().args(["-S", "-W", "ignore", "-c", COMPILE]).args(places).dir(out).input(names).output().map(drop)
     }
 
-    fn start(&self) -> Tool {
+    fn start<'a>(&self) -> Tool<'a> {
         let tool = Tool::new(&self.command[0]).args(&self.command[1..]);
+        self.env().into_iter().fold(tool, |tool, (name, value)| tool.env(name, value))
+    }
+
+    fn env(&self) -> Vec<(&'static str, OsString)> {
         // The order of sets ends up in compiled files; nothing may be written beside the sources of a shared layer.
-        let tool = tool.env("PYTHONHASHSEED", "0").env("PYTHONDONTWRITEBYTECODE", "1");
-        let tool = tool.env("PYTHONNOUSERSITE", "1").env("PYTHONUTF8", "1");
-        match &self.home {
-            Some(home) => tool.env("PYTHONHOME", home),
-            None => tool,
-        }
+        let names = ["PYTHONDONTWRITEBYTECODE", "PYTHONNOUSERSITE", "PYTHONUTF8"];
+        let mut env: Vec<(_, OsString)> = names.map(|name| (name, "1".into())).into();
+        env.push(("PYTHONHASHSEED", "0".into()));
+        env.extend(self.home.iter().map(|home| ("PYTHONHOME", home.into())));
+        env
     }
 }
 

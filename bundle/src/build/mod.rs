@@ -1,10 +1,13 @@
 //! Makes packages: `npm:NAME`, `pypi:NAME` and `./dir` into OCI images in the store.
 //!
-//! What comes from a registry is downloaded on the host, with install scripts off and every file checked by hash, and
-//! the image says so in an annotation ([`DOWNLOADS`]). Nothing of a package is executed by a build. The layers
-//! that packages share (Debian's libraries, node, python) are made once and reused by digest.
+//! What comes from npm or PyPI is downloaded and installed by npm and pip in a cage that reaches their registries alone,
+//! where the caller gives a way to run a program in one, with install scripts off and every file checked by hash; the
+//! image says where in an annotation ([`DOWNLOADS`]). Debian's packages come by apt on the host, which checks their
+//! signatures. Nothing of a package is executed by a build. The layers that packages share (Debian's libraries, node,
+//! python) are made once and reused by digest.
 
 mod apt;
+mod caged;
 mod debian;
 mod directory;
 mod dist_info;
@@ -26,12 +29,14 @@ mod tree;
 use distribution::{Descriptor, Lease, Reference, Store};
 
 use crate::manifest::Manifest;
+pub use caged::{Cage, Caged};
 pub use error::BuildError;
 pub use image::{BASE, DEBIAN, DOWNLOADS, RUNTIME};
 use staging::Staging;
 
 /// Builds `source` into `store`: the image is complete there, under no name yet.
 ///
+/// npm and pip run by way of `cage`; without one they run as the user.
 /// `say` is told what is being done, one line without a full stop each time.
 ///
 /// # Errors
@@ -41,10 +46,11 @@ pub fn build(
     source: &Reference,
     options: &BuildOptions,
     store: &Store,
+    cage: Option<&Cage<'_>>,
     say: &dyn Fn(&str),
 ) -> Result<Built, BuildError> {
     let lease = store.lease()?;
-    let job = Job { options, store, say };
+    let job = Job { options, store, cage, say };
     let parts = match source {
         Reference::Npm(package) => npm::package(&job, package)?,
         Reference::Pypi(package) => pypi::package(&job, package)?,
@@ -88,12 +94,18 @@ pub struct Built {
 struct Job<'a> {
     options: &'a BuildOptions,
     store: &'a Store,
+    cage: Option<&'a Cage<'a>>,
     say: &'a dyn Fn(&str),
 }
 
 impl Job<'_> {
     fn staging(&self) -> Result<Staging, BuildError> {
         Staging::new(&self.store.root().join("tmp"))
+    }
+
+    /// Where its downloads are made, for an annotation.
+    fn place(&self) -> &'static str {
+        if self.cage.is_some() { "cage" } else { "host" }
     }
 
     fn say(&self, line: impl AsRef<str>) {

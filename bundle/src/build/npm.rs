@@ -10,9 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::error::BuildError;
 use super::image::{DOWNLOADS, Parts};
-use super::tool::Tool;
 use super::tree::stays_within;
-use super::{Job, entry, runtime};
+use super::{Job, caged, entry, runtime};
 use crate::manifest::Manifest;
 use crate::pack::{FileMode, LayerBuilder, PackedLayer};
 
@@ -39,27 +38,31 @@ pub(super) fn package(job: &Job, package: &PackageName) -> Result<Parts, BuildEr
     let name = package.name.as_str();
     let staging = job.staging()?;
     job.say(format!("npm installs {name}"));
-    let lock = install(staging.path(), package)?;
+    let lock = install(job, staging.path(), package)?;
     let (version, integrity) = locked(&lock, name)?;
     let modules = staging.path().join("node_modules");
+    caged::made_within(staging.path(), &modules.join(name).join("package.json"))?;
     let described = read_json(&modules.join(name).join("package.json"))?;
     let programs = programs(name, &described);
     let (_, program) = entry::choose(name, &programs, job.options.bin.as_deref())?;
+    caged::made_within(staging.path(), &modules.join(name).join(program))?;
     let command = command(name, &modules.join(name), program)?;
 
     let layers = runtime::node(job)?;
     let manifest = manifest(name, &version, &integrity, &described, command)?;
     let application = pack(job, &modules, lock)?;
-    Ok(Parts { manifest, layers, application, env: Vec::new(), annotations: annotations(&described) })
+    Ok(Parts { manifest, layers, application, env: Vec::new(), annotations: annotations(job, &described) })
 }
 
-fn install(dir: &Path, package: &PackageName) -> Result<Value, BuildError> {
+fn install(job: &Job, dir: &Path, package: &PackageName) -> Result<Value, BuildError> {
     let lock = dir.join("package-lock.json");
     let root = json!({"name": "app", "private": true});
     fs::write(dir.join("package.json"), root.to_string()).map_err(BuildError::io("writing package.json"))?;
     let version = package.version.as_ref().map(|version| format!("@{version}")).unwrap_or_default();
     let spec = format!("{}{version}", package.name);
-    Tool::new("npm").dir(dir).args(INSTALL).args(["--prefix", ".", "--", &spec]).output()?;
+    caged::npm(job, dir)?.args(INSTALL).args(["--prefix", ".", "--", &spec]).output()?;
+    caged::made_within(dir, &lock)?;
+    caged::made_within(dir, &dir.join("node_modules"))?;
     read_json(&lock)
 }
 
@@ -153,8 +156,8 @@ fn manifest(
     Ok(Manifest::from_value(&manifest)?)
 }
 
-fn annotations(described: &Value) -> BTreeMap<String, String> {
-    let mut annotations = BTreeMap::from([(DOWNLOADS.to_owned(), "host".to_owned())]);
+fn annotations(job: &Job, described: &Value) -> BTreeMap<String, String> {
+    let mut annotations = BTreeMap::from([(DOWNLOADS.to_owned(), job.place().to_owned())]);
     let repository = described["repository"].as_str().or_else(|| described["repository"]["url"].as_str());
     let https = repository.map(|url| url.strip_prefix("git+").unwrap_or(url)).filter(|url| url.starts_with("https://"));
     let mut add =

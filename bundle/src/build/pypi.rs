@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use distribution::{Digest, Hasher, PackageName};
@@ -14,7 +14,7 @@ use super::dist_info::{Described, clean_records, describe, normal};
 use super::error::BuildError;
 use super::image::{DOWNLOADS, Parts};
 use super::interpreter::Interpreter;
-use super::{Job, entry, runtime, tree};
+use super::{Job, caged, entry, runtime, tree};
 use crate::manifest::Manifest;
 use crate::pack::{FileMode, LayerBuilder};
 
@@ -31,8 +31,8 @@ pub(super) fn package(job: &Job, package: &PackageName) -> Result<Parts, BuildEr
     let staging = job.staging()?;
     let (wheels_dir, site) = (staging.path().join("wheels"), staging.path().join("site"));
     job.say(format!("pip downloads {}", package.name));
-    let wheels = download(&python, package, &wheels_dir)?;
-    install(&python, &wheels, &wheels_dir, &site)?;
+    let wheels = download(job, &python, package, staging.path(), &wheels_dir)?;
+    install(job, &python, &wheels, staging.path(), &site)?;
     let described = describe(&site, &package.name)?;
     let (script, start) = entry::choose(&described.name, &described.scripts, job.options.bin.as_deref())?;
     let script_path = Path::new("/usr/local/bin").join(script);
@@ -55,14 +55,22 @@ pub(super) fn package(job: &Job, package: &PackageName) -> Result<Parts, BuildEr
     // A python of the host does not look into /usr/local of the image.
     let env = layers.host.iter().map(|_| format!("PYTHONPATH={}", place.display())).collect();
     let application = layer.finish(job.store)?;
-    Ok(Parts { manifest, layers, application, env, annotations: annotations(&described) })
+    Ok(Parts { manifest, layers, application, env, annotations: annotations(job, &described) })
 }
 
-fn download(python: &Interpreter, package: &PackageName, into: &Path) -> Result<Vec<Wheel>, BuildError> {
+fn download(
+    job: &Job,
+    python: &Interpreter,
+    package: &PackageName,
+    dir: &Path,
+    into: &Path,
+) -> Result<Vec<Wheel>, BuildError> {
     let version = package.version.as_ref().map(|version| format!("=={version}")).unwrap_or_default();
     let spec = format!("{}{version}", package.name);
     let options = ["--only-binary", ":all:", "--no-input", "--quiet", "--progress-bar", "off", "--dest"];
-    python.pip().args(["download"]).args(options).args([into.as_os_str(), "--".as_ref(), spec.as_ref()]).output()?;
+    let pip = caged::pip(job, python, dir)?;
+    pip.args(["download"]).args(options).args([into.as_os_str(), "--".as_ref(), spec.as_ref()]).output()?;
+    caged::all_made_within(dir, into)?;
     tree::files(into)?.iter().map(|file| wheel(into, file)).collect()
 }
 
@@ -79,16 +87,21 @@ fn wheel(dir: &Path, file: &Path) -> Result<Wheel, BuildError> {
 }
 
 /// Installs those wheels and no others, without the network and the user's settings.
-fn install(python: &Interpreter, wheels: &[Wheel], from: &Path, site: &Path) -> Result<(), BuildError> {
+fn install(job: &Job, python: &Interpreter, wheels: &[Wheel], dir: &Path, site: &Path) -> Result<(), BuildError> {
+    let from = dir.join("wheels");
     let line = |wheel: &Wheel| format!("{}=={} --hash={}\n", wheel.name, wheel.version, wheel.digest);
-    let requirements = from.join("requirements.txt");
+    let requirements = dir.join("requirements.txt");
     let lines: String = wheels.iter().map(line).collect();
-    fs::write(&requirements, lines).map_err(BuildError::io("writing requirements.txt"))?;
+    let write = |mut file: File| file.write_all(lines.as_bytes());
+    // Never by a link that pip left.
+    File::create_new(&requirements).and_then(write).map_err(BuildError::io("writing requirements.txt"))?;
     let options =
         ["--isolated", "--no-index", "--no-deps", "--require-hashes", "--no-compile", "--no-input", "--quiet"];
-    let places = [("--find-links", from), ("--target", site), ("--requirement", requirements.as_path())];
+    let places = [("--find-links", from.as_path()), ("--target", site), ("--requirement", requirements.as_path())];
     let places = places.iter().flat_map(|(option, path)| [option.as_ref(), path.as_os_str()]);
-    python.pip().args(["install"]).args(options).args(places).output()?;
+    let pip = caged::pip_offline(job, python, dir)?;
+    pip.args(["install"]).args(options).args(places).output()?;
+    caged::all_made_within(dir, site)?;
     clean_records(site)
 }
 
@@ -126,8 +139,8 @@ fn manifest(
     Ok(Manifest::from_value(&manifest)?)
 }
 
-fn annotations(described: &Described) -> BTreeMap<String, String> {
-    let mut annotations = BTreeMap::from([(DOWNLOADS.to_owned(), "host".to_owned())]);
+fn annotations(job: &Job, described: &Described) -> BTreeMap<String, String> {
+    let mut annotations = BTreeMap::from([(DOWNLOADS.to_owned(), job.place().to_owned())]);
     let mut add = |key: &str, value: &Option<String>| {
         drop(value.as_ref().map(|value| annotations.insert(key.into(), value.clone())));
     };

@@ -6,13 +6,15 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
+use super::caged::{Cage, Caged};
 use super::error::BuildError;
 
 /// One call of a program: arguments as a list, never through a shell, and an environment of what it needs alone.
-pub(super) struct Tool {
+pub(super) struct Tool<'a> {
     name: String,
     command: Command,
     input: Vec<u8>,
+    cage: Option<(&'a Cage<'a>, Caged)>,
 }
 
 /// What is passed on of the user's environment, by name or beginning: where programs and settings are found, proxies,
@@ -37,18 +39,30 @@ const KEPT_SUFFIX: &str = "_proxy";
 /// So many of the last lines that a failed program printed are shown.
 const LAST_LINES: usize = 8;
 
-impl Tool {
+impl<'a> Tool<'a> {
     pub(super) fn new(program: impl AsRef<OsStr>) -> Self {
         let name = Path::new(&program).file_name().unwrap_or(program.as_ref()).to_string_lossy().into_owned();
         let mut command = Command::new(program);
         command.env_clear().envs(std::env::vars_os().filter(|(key, _)| is_kept(key)));
         // Output is parsed: no translations, no colours.
         command.env("LC_ALL", "C.UTF-8").env("NO_COLOR", "1");
-        Self { name, command, input: Vec::new() }
+        Self { name, command, input: Vec::new(), cage: None }
+    }
+
+    /// To be run in a cage: what was said of program, arguments, environment and directory by now counts no more.
+    pub(super) fn within(self, cage: &'a Cage<'a>, mut caged: Caged) -> Tool<'a> {
+        caged.env.extend([("LC_ALL".into(), "C.UTF-8".into()), ("NO_COLOR".into(), "1".into())]);
+        Tool { cage: Some((cage, caged)), ..self }
     }
 
     pub(super) fn args(mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
-        self.command.args(args);
+        for arg in args {
+            match &mut self.cage {
+                // All of them are names and paths that were read as text.
+                Some((_, caged)) => caged.command.push(arg.as_ref().to_string_lossy().into_owned()),
+                None => drop(self.command.arg(arg)),
+            }
+        }
         self
     }
 
@@ -77,11 +91,19 @@ impl Tool {
     /// # Errors
     /// When it is missing, or fails: then with the last lines that it wrote to stderr.
     pub(super) fn output(mut self) -> Result<String, BuildError> {
+        if let Some((cage, caged)) = &self.cage {
+            self.command = cage(caged).map_err(|source| self.not_started(source))?;
+        }
         self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.command.spawn().map_err(|source| self.not_started(source))?;
         let (input, stdin) = (std::mem::take(&mut self.input), child.stdin.take());
         // A program may write before it has read everything: feeding and reading go on side by side.
-        let feeder = thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(&input)));
+        // What runs in a cage is ended by the end of its input.
+        let held = self.cage.is_some();
+        let feeder = thread::spawn(move || {
+            let mut stdin = stdin?;
+            (stdin.write_all(&input).is_ok() && held).then_some(stdin)
+        });
         let output = child.wait_with_output().map_err(|source| self.not_started(source))?;
         // A program that failed before it read its input says why itself.
         let _ = feeder.join();

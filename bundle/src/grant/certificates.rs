@@ -60,12 +60,22 @@ pub(super) fn of_caller(egress: &Egress, caller: &CallerEnv, verdict: &mut Verdi
     }
     let named = caller.vars.get(OsStr::new(NAMED_BY)).filter(|path| !path.is_empty())?;
     let from = caller.cwd.join(named);
-    match open(&from).and_then(|file| read(file, &from)) {
+    match Certificates::of_file(&from) {
         Ok(certificates) => Some(certificates),
         Err(why) => {
             verdict.notes.push(format!("{NAMED_BY} {}: the server does not get it: {why}", from.display()));
             None
         }
+    }
+}
+
+impl Certificates {
+    /// Those in a file.
+    ///
+    /// # Errors
+    /// The system's, and where there are none in it.
+    pub fn of_file(from: &Path) -> io::Result<Certificates> {
+        read(open(from)?, from)
     }
 }
 
@@ -75,7 +85,7 @@ impl Grant {
     #[must_use]
     pub fn with_certificates_for(mut self, tree: &Path) -> Grant {
         if !self.egress.is_empty() && self.certificates.is_none() && !brings_some(tree) {
-            let of = |place: &&str| read(open(Path::new(place)).ok()?, Path::new(place)).ok();
+            let of = |place: &&str| Certificates::of_file(Path::new(place)).ok();
             self.certificates = PLACES.iter().find_map(of);
             for name in OF_MACHINE.iter().filter(|_| self.certificates.is_some()) {
                 if let Err(place) = self.env.binary_search_by(|(own, _)| own.as_str().cmp(name)) {

@@ -51,6 +51,7 @@ use self::names::Names;
 use self::rules::Rules;
 use self::tally::Tally;
 
+pub use guard::is_forbidden;
 pub use proxy::Proxies;
 pub use rules::Name;
 pub use tally::{Listener, Refused, Totals, Traffic, Why};
