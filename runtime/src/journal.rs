@@ -123,6 +123,9 @@ pub struct Ending {
     /// What it connected to with how many bytes, and what it was refused how often; of a run that was granted some network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub egress: Option<Totals>,
+    /// Which files and programs it asked for, of a run whose calls were recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<crate::Asked>,
 }
 
 impl Ending {

@@ -7,7 +7,8 @@ use distribution::Store;
 use runtime::egress::Proxies;
 use runtime::journal::{self, Journal};
 use runtime::{
-    Advice, Ahead, Caller, Identity, Layer, Plan, Prepared, Refusal, Report, Signals, Status, Tier, UserFlag, advice,
+    Advice, Ahead, Caller, Identity, Layer, Plan, Prepared, Recording, Refusal, Report, Signals, Status, Tier,
+    UserFlag, advice,
 };
 use serde_json::json;
 
@@ -31,7 +32,8 @@ pub fn doctor(fix: bool, as_json: bool, settings: &Settings) -> Result<(), Failu
     let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
     let prepare = |grant, egress| {
         let plan = Plan { egress, ..Plan::probe(identity.clone(), &scratch.tree, grant) };
-        Ahead::split(&identity, id)?.prepare(&plan, &settings.private(), Tier::One, &signals, Proxies::none())
+        let (private, ahead) = (settings.private(), Ahead::split(&identity, id)?);
+        ahead.prepare(&plan, &private, Tier::One, &signals, Proxies::none(), Recording::Nothing)
     };
     let Probe { cage, grants, egress } = Probe::of(Some(scratch.grant.as_path()), prepare)?;
     let report = cage.report();

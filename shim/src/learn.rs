@@ -1,13 +1,14 @@
 //! `smcp learn`: a run like every other, and from what it reached and was refused the permissions of a manifest.
 //!
-//! Hosts and ports are what smcp saw the server use or try. Directories and programs are what the run was granted: whether it
-//! used them nobody sees.
+//! Hosts and ports are what smcp saw the server use or try. Directories and programs are what the run was granted, and what
+//! it named in its calls, which are recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 
 use bundle::{Host, Outbound};
+use runtime::Recording;
 use runtime::journal::{self, Ending, Journal};
 use serde_json::{Value, json};
 use ulid::Ulid;
@@ -30,7 +31,7 @@ pub fn learn(typed: &cli::Learn, settings: Result<Settings, Failure>) -> u8 {
         }
     }
     let log = settings.as_ref().ok().map(|settings| settings.audit_log.clone());
-    let code = run::run_as(&flags, settings, id, None);
+    let code = run::run_as(&flags, settings, id, None, Recording::Calls);
     let Some(log) = log else { return code };
     let told = Journal::entries(&log, Some(&id.to_string())).map_err(Failure::from).and_then(|entries| {
         let Proposal { permissions, notes } = propose(&entries);
@@ -96,7 +97,7 @@ struct Proposal {
 /// From the entries of a run.
 fn propose(entries: &[Value]) -> Proposal {
     let of = |event: &str| entries.iter().find(|entry| entry["event"] == event).unwrap_or(&Value::Null);
-    let (grants, egress) = (&of("begin")["grants"], &of("end")["egress"]);
+    let (grants, egress, asked) = (&of("begin")["grants"], &of("end")["egress"], &of("end")["asked"]);
     let mut notes = Vec::new();
     let mut outbound: BTreeMap<Host, BTreeSet<u16>> = BTreeMap::new();
     let mut add = |host: &Value, port: u16| {
@@ -148,11 +149,35 @@ fn propose(entries: &[Value]) -> Proposal {
         }
     };
     set("network", json!({"outbound": objects}), objects.is_empty());
-    let directories = directories(list(&grants["mounts"]));
+    let paths =
+        list(&asked["paths"]).iter().map(|one| json!({"target": one["path"], "access": one["access"], "from": "user"}));
+    let mounts: Vec<_> = list(&grants["mounts"]).iter().cloned().chain(paths).collect();
+    let directories = directories(&mounts);
     set("filesystem", json!(directories), directories.is_empty());
-    let programs = list(&grants["subprocess"]);
+    let mut programs = list(&grants["subprocess"]).to_vec();
+    programs.extend(list(&asked["programs"]).iter().filter(|one| !list(&grants["subprocess"]).contains(one)).cloned());
     set("subprocess", json!({"allow": programs}), programs.is_empty());
+    notes.extend(of_calls(&of("begin")["recorded"], asked));
     Proposal { permissions, notes }
+}
+
+/// What the calls of a run tell that no manifest can ask for.
+fn of_calls(recorded: &Value, asked: &Value) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(why) = recorded.as_str().and_then(|words| words.strip_prefix("absent: ")) {
+        notes.push(format!("paths and programs were not recorded: {why}"));
+    }
+    let mut each = |key: &str, say: &dyn Fn(String) -> String| {
+        let texts = list(&asked[key]).iter().filter_map(Value::as_str);
+        notes.extend(texts.map(|path| say(path.escape_debug().to_string())));
+    };
+    each("wide", &|path| format!("it asked for {path}, which is too wide to ask for: grant what it needs of it"));
+    each("missing", &|path| format!("it tried to start {path}, which the package does not have: build it in"));
+    each("unused", &|path| format!("{path} was granted, and no call named anything in it"));
+    if asked["left_out"].as_u64().is_some_and(|count| count > 0) {
+        notes.push("it named more paths than are kept apart".into());
+    }
+    notes
 }
 
 fn directories(mounts: &[Value]) -> Vec<Value> {

@@ -68,6 +68,13 @@ impl Record {
         self.set("cgroup", json!(cgroup));
     }
 
+    /// Whether its calls are recorded, where that was asked for.
+    pub fn recorded(&mut self, recorded: Option<Result<(), &str>>) {
+        if let Some(recorded) = recorded {
+            self.set("recorded", recorded.map_or_else(|why| json!(format!("absent: {why}")), |()| json!("full")));
+        }
+    }
+
     /// Writes the begin entry.
     ///
     /// # Errors

@@ -107,6 +107,7 @@ impl Passed {
             bytes_in: Some(self.bytes_in),
             bytes_out: Some(self.bytes_out),
             egress: (!plan.egress.is_empty()).then_some(self.outcome.egress),
+            asked: self.outcome.asked,
             ..Ending::default()
         };
         Ok((ending, self.remains))

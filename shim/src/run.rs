@@ -13,7 +13,8 @@ use distribution::{Mode, Network, Pending, Reference, Store, configure, fetch, r
 use runtime::egress::Proxies;
 use runtime::journal::{self, Ending, Journal};
 use runtime::{
-    Ahead, Caller, HostInterpreter, Identity, Layer, Plan, Refusal, Remains, Report, Signals, Status, Tier, UserFlag,
+    Ahead, Caller, HostInterpreter, Identity, Layer, Plan, Recording, Refusal, Remains, Report, Signals, Status, Tier,
+    UserFlag,
 };
 use ulid::Ulid;
 
@@ -30,11 +31,17 @@ use crate::unpack;
 /// where it cannot be written, nothing runs.
 pub fn run(typed: &cli::Run, settings: Result<Settings, Failure>, early: Option<Early>) -> u8 {
     let run = early.as_ref().map_or_else(journal::new_run, |early| early.run);
-    run_as(typed, settings, run, early)
+    run_as(typed, settings, run, early, Recording::Nothing)
 }
 
-/// The same for a run that has its id already.
-pub fn run_as(typed: &cli::Run, settings: Result<Settings, Failure>, run: Ulid, early: Option<Early>) -> u8 {
+/// The same for a run that has its id already, and whose calls may be recorded.
+pub fn run_as(
+    typed: &cli::Run,
+    settings: Result<Settings, Failure>,
+    run: Ulid,
+    early: Option<Early>,
+    recording: Recording,
+) -> u8 {
     let started = Instant::now();
     // A run that a broken configuration stops is recorded at the default place.
     let recorded_by = settings.as_ref().map_or_else(|_| Settings::defaults(), Settings::clone);
@@ -44,7 +51,7 @@ pub fn run_as(typed: &cli::Run, settings: Result<Settings, Failure>, run: Ulid, 
     };
     journal.end_lost();
     let mut record = Record::new(typed.reference());
-    let result = settings.and_then(|settings| story(typed, &settings, &journal, run, early, &mut record));
+    let result = settings.and_then(|settings| story(typed, &settings, &journal, run, early, recording, &mut record));
     let ending = match &result {
         Ok((ending, _)) => ending.clone(),
         Err(failure) => Ending {
@@ -122,6 +129,7 @@ fn story(
     journal: &Journal,
     run: Ulid,
     early: Option<Early>,
+    recording: Recording,
     record: &mut Record,
 ) -> Result<(Ending, Option<Remains>), Failure> {
     let request = request(typed)?;
@@ -178,8 +186,9 @@ fn story(
     let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
     let least = least_tier(typed, settings)?;
     let proxies = if plan.egress.is_empty() { Proxies::none() } else { settings.proxies()? };
-    let cage = ahead.prepare(&plan, &settings.private(), least, &signals, proxies)?;
+    let cage = ahead.prepare(&plan, &settings.private(), least, &signals, proxies, recording)?;
     record.enforced(cage.report(), cage.cgroup());
+    record.recorded(cage.recorded());
     require(cage.report(), least)?;
     let ticket = record.begin(journal, run)?;
     let mut notes = ticket.notes(journal);

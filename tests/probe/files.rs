@@ -7,6 +7,11 @@ use std::path::Path;
 /// One attempt, `None` where the verb is another's.
 pub fn attempt(verb: &str, rest: &[&str]) -> Option<io::Result<String>> {
     Some(match verb {
+        // Each of `r:PATH`, `w:PATH` and `x:PATH`, whatever comes of it.
+        "try-all" => {
+            rest.iter().for_each(|what| try_one(what));
+            Ok("\"tried\"".into())
+        }
         "hunt" => hunt(rest[0], rest[1]),
         "rename-and-hunt" => fs::rename(rest[0], rest[1]).and_then(|()| hunt(rest[2], rest[3])),
         "grow-deaf" => {
@@ -18,6 +23,15 @@ pub fn attempt(verb: &str, rest: &[&str]) -> Option<io::Result<String>> {
             .map(|()| "\"grown\"".into()),
         _ => return None,
     })
+}
+
+fn try_one(what: &str) {
+    let _ = match what.split_once(':').expect("how and what") {
+        ("r", path) => fs::read(path).map(drop),
+        ("w", path) => fs::write(path, "x"),
+        ("x", path) => std::process::Command::new(path).args(["exit", "0"]).status().map(drop),
+        _ => panic!("{what}"),
+    };
 }
 
 /// Says that it is there, and looks for a file that holds `word` beneath `root` again and again, until it has one.

@@ -16,8 +16,9 @@ use ulid::Ulid;
 
 use super::bare::{self, Place};
 use super::cage::{Cage, Prepared};
+use super::calls::{Recorder, Recording};
 use super::cgroup::{Cgroup, Controller};
-use super::channel::Channel;
+use super::channel::{Besides, Channel};
 use super::events::{Events, PATIENCE};
 use super::first::{First, Kind};
 use super::guard::{Guard, counted_beside};
@@ -84,6 +85,7 @@ impl Ahead {
         least: Tier,
         signals: &Signals,
         proxies: Proxies,
+        recording: Recording,
     ) -> Result<Prepared, Refusal> {
         let Ahead { run, identity, cgroup, mut process, mut pipes } = self;
         let mut inside = plan.clone();
@@ -91,7 +93,10 @@ impl Ahead {
         let masks = Masks::pin(plan)?;
         let pair = (!plan.egress.is_empty()).then(Sockets::pair).transpose();
         let (sockets, theirs) = pair.map_err(|why| Refusal::new("making a socket", why))?.unzip();
-        let (mut cgroup, given) = process.give(&inside, masks.ids(), theirs, &identity, cgroup, run);
+        let pair = (recording == Recording::Calls).then(Recorder::pair).transpose();
+        let (recorder, teller) = pair.map_err(|why| Refusal::new("making a socket", why))?.unzip();
+        let besides = Besides { sockets: theirs, teller };
+        let (mut cgroup, given) = process.give(&inside, masks.ids(), besides, &identity, cgroup, run);
         let mut heard = Heard::default();
         let mut there = heard.listen(&mut pipes.events, signals, |heard| heard.init.is_some() || heard.left_behind);
         if there.is_ok() && heard.left_behind {
@@ -137,7 +142,8 @@ impl Ahead {
         // Without a network namespace nobody answers: Landlock's ports are all there is.
         let sockets = sockets.filter(|_| place.is_none());
         let engine = sockets.map(|sockets| engine(&plan.egress, proxies, sockets, &mut report)).transpose()?;
-        Ok(Prepared::new(Cage::new(first, streams, events, report, guard, masks, place), engine))
+        let listener = recorder.map(|recorder| recorder.listener(place.is_none(), plan));
+        Ok(Prepared::new(Cage::new(first, streams, events, report, guard, masks, place), engine, listener))
     }
 }
 
@@ -251,19 +257,23 @@ impl Process {
         &mut self,
         plan: &Plan,
         denied: Vec<FileId>,
-        sockets: Option<OwnedFd>,
+        besides: Besides,
         identity: &Identity,
         cgroup: Option<Cgroup>,
         run: Ulid,
     ) -> (Cgroup, Result<(), Refusal>) {
-        let ordered = self.give_order(plan, denied, sockets, identity);
+        let telling = besides.teller.is_some();
+        let ordered = self.give_order(plan, denied, besides, identity);
         // Where there is one already, it was joined.
         let late = cgroup.is_none();
         let mut cgroup = cgroup.unwrap_or_else(|| Cgroup::make(run));
         cgroup.limit(&plan.limits);
         let given = ordered.and_then(|()| {
             let joins = if late { cgroup.open_joins() } else { Vec::new() };
-            let filter = seccomp::filter(&plan.programs, Around::Namespaces);
+            let filter = match telling {
+                false => seccomp::filter(&plan.programs, Around::Namespaces),
+                true => seccomp::telling_filter(&plan.programs),
+            };
             self.channel.as_ref().map_or(Ok(()), |channel| unless_gone(channel.give_filter(&filter, &joins)))
         });
         (cgroup, given)
@@ -273,11 +283,11 @@ impl Process {
         &self,
         plan: &Plan,
         denied: Vec<FileId>,
-        sockets: Option<OwnedFd>,
+        besides: Besides,
         identity: &Identity,
     ) -> Result<(), Refusal> {
         let Some(channel) = &self.channel else { return Ok(()) };
-        unless_gone(channel.give_order(&Order { denied, ..order(plan, None) }, sockets))?;
+        unless_gone(channel.give_order(&Order { denied, ..order(plan, None) }, besides))?;
         match identity.mapping {
             // The unprivileged user that it is by now cannot reach them by path, and only root may shift owners.
             Mapping::Unprivileged => unless_gone(channel.give_sources(&Sources::open(plan)?)),

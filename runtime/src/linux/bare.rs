@@ -49,7 +49,7 @@ pub struct Bare {
 }
 
 /// Files of the system that programs read wherever they run: names of users and hosts, zones, certificates, locales.
-const SYSTEM: [&str; 13] = [
+pub const SYSTEM: [&str; 13] = [
     "/etc/group",
     "/etc/host.conf",
     "/etc/hosts",

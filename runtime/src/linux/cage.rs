@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::bare::Place;
+use super::calls::{Asked, Listener, Listening};
 use super::events::{Events, Written};
 use super::first::First;
 use super::guard::Guard;
@@ -25,11 +26,18 @@ pub struct Prepared {
     cage: Cage,
     /// Where it may connect out.
     engine: Option<Engine>,
+    /// Where its calls are recorded, or why they cannot be.
+    listener: Option<Result<Listener, String>>,
 }
 
 impl Prepared {
-    pub(super) fn new(cage: Cage, engine: Option<Engine>) -> Prepared {
-        Prepared { cage, engine }
+    pub(super) fn new(cage: Cage, engine: Option<Engine>, listener: Option<Result<Listener, String>>) -> Prepared {
+        Prepared { cage, engine, listener }
+    }
+
+    /// Whether the run's calls are recorded: `None` where nobody asked for it, else the reason why they cannot be.
+    pub fn recorded(&self) -> Option<Result<(), &str>> {
+        self.listener.as_ref().map(|listener| listener.as_ref().map(|_| ()).map_err(String::as_str))
     }
 
     /// What each layer enforces, as measured inside.
@@ -52,6 +60,9 @@ impl Prepared {
         if self.cage.look_at_masks() == Masked::Yes {
             let egress = self.engine.map(|engine| engine.start(refused)).transpose();
             self.cage.egress = egress.map_err(|why| Refusal::new("starting the way out", why))?;
+            // Before the server's first call, which would wait for ever.
+            let listening = self.listener.and_then(Result::ok).map(Listener::start).transpose();
+            self.cage.calls = listening.map_err(|why| Refusal::new("listening to calls", why))?;
             self.cage.remains.first.tell_to_start()?;
         }
         Ok(self.cage)
@@ -80,6 +91,8 @@ pub struct Cage {
     exceeded: Option<Limit>,
     /// What connects out for it.
     egress: Option<Running>,
+    /// What records its calls.
+    calls: Option<Listening>,
     remains: Remains,
 }
 
@@ -109,6 +122,8 @@ pub struct Outcome {
     pub peak_memory: u64,
     /// What it connected to, and what it was refused.
     pub egress: Totals,
+    /// Which files and programs it asked for, where that was recorded.
+    pub asked: Option<Asked>,
 }
 
 impl Cage {
@@ -136,6 +151,7 @@ impl Cage {
             unmasked: None,
             exceeded: None,
             egress: None,
+            calls: None,
             remains: Remains { first, guard, _place: place },
         }
     }
@@ -229,6 +245,7 @@ impl Cage {
             cpu_time: usage.map_or(spent, |usage| usage.cpu_time.max(spent)),
             peak_memory,
             egress: self.egress.take().map(Running::stop).unwrap_or_default(),
+            asked: self.calls.take().map(Listening::stop),
         };
         Ok((outcome, self.remains))
     }

@@ -17,6 +17,15 @@ use crate::plan::{Plan, What};
 /// As many as the kernel takes, `BPF_MAXINSNS`.
 const MOST_INSTRUCTIONS: usize = 4096;
 
+/// What an order comes with.
+#[derive(Debug, Default)]
+pub struct Besides {
+    /// The end of [`Sockets`](super::sockets::Sockets) that PID 1 answers at, where the run may connect out.
+    pub sockets: Option<OwnedFd>,
+    /// By which the server's process gives the supervisor the way to hear its calls, where they are recorded.
+    pub teller: Option<OwnedFd>,
+}
+
 /// One end of it.
 #[derive(Debug)]
 pub struct Channel(OwnedFd);
@@ -31,14 +40,14 @@ impl Channel {
         Ok((Channel(ours), Channel(theirs)))
     }
 
-    /// Gives the order, and the end of [`Sockets`](super::sockets::Sockets) that PID 1 answers at, where there is one.
+    /// Gives the order with what belongs to it.
     ///
     /// # Errors
     /// The kernel's: `EPIPE` where the cage process is gone.
-    pub fn give_order(&self, order: &Order, sockets: Option<OwnedFd>) -> io::Result<()> {
+    pub fn give_order(&self, order: &Order, besides: Besides) -> io::Result<()> {
         let order = order.seal()?;
-        let both: Vec<_> = [&order].into_iter().chain(&sockets).map(AsFd::as_fd).collect();
-        self.send(&both)
+        let all = [&order].into_iter().chain(&besides.sockets).chain(&besides.teller);
+        self.send(&all.map(AsFd::as_fd).collect::<Vec<_>>())
     }
 
     /// Gives what the plan's mounts are made of.
@@ -101,16 +110,16 @@ impl Channel {
         Ok(instructions.iter().map(|bytes| Instruction::from_bytes(*bytes)).collect())
     }
 
-    /// The order with PID 1's end of the sockets, `None` where the supervisor ended or gave the run up.
+    /// The order with what belongs to it, `None` where the supervisor ended or gave the run up.
     ///
     /// # Errors
     /// The kernel's, and where something else came.
-    pub fn take_order(&self) -> io::Result<Option<(Order, Option<OwnedFd>)>> {
-        let mut both = self.receive()?.into_iter();
-        match both.next() {
-            Some(order) => Ok(Some((Order::read(order)?, both.next()))),
-            None => Ok(None),
-        }
+    pub fn take_order(&self) -> io::Result<Option<(Order, Besides)>> {
+        let mut all = self.receive()?.into_iter();
+        let Some(order) = all.next() else { return Ok(None) };
+        let order = Order::read(order)?;
+        let sockets = if order.plan.egress.is_empty() { None } else { all.next() };
+        Ok(Some((order, Besides { sockets, teller: all.next() })))
     }
 
     /// What the plan's mounts are made of.

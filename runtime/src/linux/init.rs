@@ -16,6 +16,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Pid, Signal};
 
+use super::channel::Besides;
 use super::mounts::Deferred;
 use super::process::NAME;
 use super::server;
@@ -35,6 +36,8 @@ pub struct Init {
     lifeline: Rc<OwnedFd>,
     /// Where the supervisor asks for sockets, where the run may connect out.
     sockets: Option<Rc<OwnedFd>>,
+    /// For the server's process, where its calls are recorded.
+    teller: Option<Rc<OwnedFd>>,
     deferred: Option<Deferred>,
     /// Where libcontainer keeps the sockets of its containers.
     state: Rc<Cell<Option<OwnedFd>>>,
@@ -50,7 +53,7 @@ impl Init {
         filter: Vec<Instruction>,
         events: &OwnedFd,
         lifeline: OwnedFd,
-        sockets: Option<OwnedFd>,
+        besides: Besides,
         deferred: Option<Deferred>,
         state: &Path,
     ) -> io::Result<Init> {
@@ -60,7 +63,8 @@ impl Init {
             filter: filter.into(),
             events: Rc::new(events.try_clone()?),
             lifeline: Rc::new(lifeline),
-            sockets: sockets.map(Rc::new),
+            sockets: besides.sockets.map(Rc::new),
+            teller: besides.teller.map(Rc::new),
             deferred,
             state: Rc::new(Cell::new(Some(state))),
         })
@@ -90,7 +94,10 @@ impl Init {
         // Blocked signals reach PID 1 through its descriptor; without that the kernel drops those that have no handler.
         SignalSet::all().block_only();
         match sys::fork_unchecked().map_err(step("forking the server's process"))? {
-            Fork::Child => server::start(&self.order, Some(&self.filter), &self.events, &self.lifeline),
+            Fork::Child => {
+                let teller = self.teller.as_deref();
+                server::start(&self.order, Some(&self.filter), &self.events, &self.lifeline, teller)
+            }
             Fork::Parent(server) => Ok(server),
         }
     }

@@ -80,7 +80,7 @@ fn start(
         Fork::Child => {
             // Set by the child for itself: it is cleared at a fork.
             let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-            server::start(order, None, events, lifeline)
+            server::start(order, None, events, lifeline, None)
         }
         Fork::Parent(server) => {
             rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)

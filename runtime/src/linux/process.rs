@@ -10,7 +10,7 @@ use libcontainer::syscall::syscall::SyscallType;
 use rustix::process::{Resource, getrlimit};
 
 use super::ahead::Aside;
-use super::channel::Channel;
+use super::channel::{Besides, Channel};
 use super::init::Init;
 use super::keeper::Ends;
 use super::mounts::Deferred;
@@ -32,7 +32,7 @@ pub fn main(identity: &Identity, cgroup: &[PathBuf], ends: Ends, channel: Channe
     let built = tracing::subscriber::with_default(silent, || {
         let order = enter(identity, cgroup, stdio, &channel, &events, &lifeline)?;
         aside.iter().for_each(|aside| aside.come_back());
-        order.map_or(Ok(()), |(order, sockets)| build(order, sockets, identity, channel, &events, lifeline))
+        order.map_or(Ok(()), |(order, besides)| build(order, besides, identity, channel, &events, lifeline))
     });
     if let Err(event) = &built {
         Reporter(&events).send(event);
@@ -40,8 +40,7 @@ pub fn main(identity: &Identity, cgroup: &[PathBuf], ends: Ends, channel: Channe
     sys::exit_now(if built.is_ok() { 0 } else { 125 })
 }
 
-/// Enters the namespaces and waits for the order, which comes with an end of [`Sockets`](super::sockets::Sockets) where the
-/// run may connect out; `None` where the run was refused before it came to a cage.
+/// Enters the namespaces and waits for the order; `None` where the run was refused before it came to a cage.
 fn enter(
     identity: &Identity,
     cgroup: &[PathBuf],
@@ -49,7 +48,7 @@ fn enter(
     channel: &Channel,
     events: &OwnedFd,
     lifeline: &OwnedFd,
-) -> Result<Option<(Order, Option<OwnedFd>)>, Event> {
+) -> Result<Option<(Order, Besides)>, Event> {
     let refused = |what: &'static str| move |why: std::io::Error| Event::Refused(Refusal::new(what, why));
     // A terminal's ^C goes to this process too; the supervisor decides what it means.
     SignalSet::all().block_only();
@@ -70,7 +69,7 @@ fn enter(
 
 fn build(
     mut order: Order,
-    sockets: Option<OwnedFd>,
+    besides: Besides,
     identity: &Identity,
     channel: Channel,
     events: &OwnedFd,
@@ -78,7 +77,7 @@ fn build(
 ) -> Result<(), Event> {
     let refused = |what: &'static str| move |why: std::io::Error| Event::Refused(Refusal::new(what, why));
     order.plan.rlimits = within_own(&order.plan.rlimits);
-    if let Some(sockets) = &sockets {
+    if let Some(sockets) = &besides.sockets {
         let ipv6 = network::open()?;
         if order.plan.egress.any {
             redirect::open(ipv6)?;
@@ -99,7 +98,7 @@ fn build(
     let filter = channel.take_filter().map_err(refused("taking the filter"))?;
     join(&joins, &channel, events)?;
     enter::enter_cgroup()?;
-    let init = Init::new(order, filter, events, lifeline, sockets, deferred, &root.state)
+    let init = Init::new(order, filter, events, lifeline, besides, deferred, &root.state)
         .map_err(refused("preparing PID 1"))?;
     drop(channel);
     // From here to the start this process outlives its supervisor: killed in between, it would leave libcontainer's init

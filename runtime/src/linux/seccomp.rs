@@ -1,4 +1,4 @@
-//! The seccomp filter: one program with three answers, assembled from the table at each start.
+//! The seccomp filter: one program with three answers (a fourth where calls are recorded), assembled from the table at each start.
 //!
 //! One filter in place of the two that a library with two answers a filter needs, and a binary search in place of its
 //! chain of comparisons: the kernel walks a filter once for each call there is when it is installed. That takes 0.1 ms here,
@@ -7,8 +7,11 @@
 //! A call by another architecture's numbers (`int 0x80`, which i386 has) kills the process: its numbers mean something
 //! else. The numbers of x32 are in no row and do not exist.
 
+use std::os::fd::OwnedFd;
+
 use rustix::io::Errno;
 
+use super::calls::{self, TOLD};
 use super::seccomp_table::{ALLOWED, CONDITIONS, Call, Condition, Group, NONE, REFUSED, Test, Unless};
 use super::sys::{self, Instruction};
 use crate::plan::Programs;
@@ -33,10 +36,32 @@ pub fn filter(programs: &Programs, around: Around) -> Vec<Instruction> {
     program(Architecture::THIS, programs, around)
 }
 
-/// Installs a filter for this thread and what it starts, and tries whether it holds.
-pub fn confine(filter: &[Instruction]) -> Status {
+/// The same with one answer more: of the calls that it allows, those of [`TOLD`] are told first.
+pub fn telling_filter(programs: &Programs) -> Vec<Instruction> {
+    assembled(Architecture::THIS, programs, Around::Namespaces, &TOLD.each_ref().map(|row| row.call))
+}
+
+/// Makes a filter that tells one that does not.
+pub fn untold(filter: &[Instruction]) -> Vec<Instruction> {
+    let silent = |i: &Instruction| if *i == answer(Answer::Tell) { answer(Answer::Allow) } else { *i };
+    filter.iter().map(silent).collect()
+}
+
+/// The number of a call here.
+pub fn number(name: &str) -> Option<u32> {
+    let mut calls = ALLOWED.iter().flat_map(|group| group.calls);
+    calls.find(|call| call.0 == name).and_then(|call| Architecture::THIS.number(call))
+}
+
+/// Installs a filter for this thread and what it starts, and tries whether it holds. Where calls are told, the supervisor
+/// gets the way to hear them by `teller`.
+pub fn confine(filter: &[Instruction], teller: Option<&OwnedFd>) -> Status {
     let before = Canaries::sing();
-    if let Err(why) = sys::install_filter(filter) {
+    let installed = match teller {
+        None => sys::install_filter(filter),
+        Some(teller) => calls::install(filter, teller),
+    };
+    if let Err(why) = installed {
         return Status::Absent(format!("the kernel takes no filter: {why}"));
     }
     before.judge(&Canaries::sing())
@@ -117,6 +142,8 @@ impl Architecture {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Allow,
+    /// Whoever listens lets it go on.
+    Tell,
     Unknown,
     Refuse,
     Kill,
@@ -129,6 +156,7 @@ impl Answer {
     const fn code(self) -> u32 {
         match self {
             Answer::Allow => 0x7FFF_0000,
+            Answer::Tell => 0x7FC0_0000,
             Answer::Unknown => ERRNO | Errno::NOSYS.raw_os_error() as u32,
             Answer::Refuse => ERRNO | Errno::PERM.raw_os_error() as u32,
             Answer::Kill => 0x8000_0000,
@@ -170,17 +198,23 @@ pub fn of_nothing_but(calls: &[libc::c_long]) -> Vec<Instruction> {
 
 /// The whole filter for one architecture.
 fn program(architecture: Architecture, programs: &Programs, around: Around) -> Vec<Instruction> {
+    assembled(architecture, programs, around, &[])
+}
+
+/// The same where some calls are told.
+fn assembled(architecture: Architecture, programs: &Programs, around: Around, told: &[&str]) -> Vec<Instruction> {
     let mut code =
         vec![load(ARCHITECTURE), jump_if_equal(architecture.audit(), 1, 0), answer(Answer::Kill), load(NUMBER)];
-    code.extend(search(&ranges(architecture, programs, around)));
+    code.extend(search(&ranges(architecture, programs, around, told)));
     code
 }
 
-fn ranges(architecture: Architecture, programs: &Programs, around: Around) -> Vec<Range> {
+fn ranges(architecture: Architecture, programs: &Programs, around: Around, told: &[&str]) -> Vec<Range> {
     let mut calls: Vec<Range> = Vec::new();
     let mut take = |groups: &'static [Group], answer| {
         for call in groups.iter().flat_map(|group| group.calls) {
             if let Some(first) = architecture.number(call) {
+                let answer = if answer == Answer::Allow && told.contains(&call.0) { Answer::Tell } else { answer };
                 let counts = |condition: &&Condition| {
                     condition.calls.contains(&call.0) && in_force(condition.unless, programs, around)
                 };

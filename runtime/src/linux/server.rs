@@ -16,22 +16,29 @@ use super::process::within_own;
 use super::seccomp::{self, Around};
 use super::sys::{self, Instruction, SignalSet};
 use super::wire::{Event, NotExecuted, NotExecutedKind, Order, Refusal, Reporter};
-use super::{landlock, measure, programs};
+use super::{calls, landlock, measure, programs};
 use crate::plan::Rlimits;
 use crate::report::{Layer, Status};
 
 /// Runs the server's program once the supervisor says so. `lifeline` delivers one byte for yes and its end for no. Where
-/// there is no `filter` yet it is assembled for what Landlock rules here.
-pub fn start(order: &Order, filter: Option<&[Instruction]>, events: &OwnedFd, lifeline: &OwnedFd) -> ! {
+/// there is no `filter` yet it is assembled for what Landlock rules here. The `teller` is where calls are recorded.
+pub fn start(
+    order: &Order,
+    filter: Option<&[Instruction]>,
+    events: &OwnedFd,
+    lifeline: &OwnedFd,
+    teller: Option<&OwnedFd>,
+) -> ! {
     let report = Reporter(events.as_fd());
-    let _ = sys::close_all_but(&[events.as_fd(), lifeline.as_fd()]);
+    let ours: Vec<_> = [events, lifeline].into_iter().chain(teller).map(AsFd::as_fd).collect();
+    let _ = sys::close_all_but(&ours);
     if let Some(bare) = &order.bare
         && let Err(why) = limit(&Rlimits { nproc: bare.nproc, ..order.plan.rlimits })
     {
         report.send(&Event::Refused(Refusal::new("limiting the server's process", why)));
         sys::exit_now(125);
     }
-    let mut measured = measure::all(order, &[events.as_fd(), lifeline.as_fd()]);
+    let mut measured = measure::all(order, &ours);
     let found = find(order);
     // Last and in this order: what was measured before was refused by the other layers, and the filter may refuse what
     // Landlock needs.
@@ -49,7 +56,10 @@ pub fn start(order: &Order, filter: Option<&[Instruction]>, events: &OwnedFd, li
     if let Some(status) = order.bare.as_ref().and_then(|bare| by_port(bare, abi)) {
         measured.set(Layer::Egress, status);
     }
-    measured.set(Layer::Seccomp, seccomp::confine(filter));
+    if let Some(teller) = teller {
+        calls::tell_own(order, found.as_deref().ok(), teller);
+    }
+    measured.set(Layer::Seccomp, seccomp::confine(filter, teller));
     report.send(&Event::Ready { measured });
     // While the supervisor writes.
     sys::default_signals();

@@ -128,7 +128,11 @@ pub fn answer(theirs: &OwnedFd) -> io::Result<()> {
     give_or_explain(theirs, made)
 }
 
-fn give_or_explain(theirs: &OwnedFd, made: rustix::io::Result<Vec<OwnedFd>>) -> io::Result<()> {
+/// Gives these, or the number of the error.
+///
+/// # Errors
+/// Where the supervisor is gone.
+pub(super) fn give_or_explain(theirs: &OwnedFd, made: rustix::io::Result<Vec<OwnedFd>>) -> io::Result<()> {
     // Passing them on may fail too: the kernel counts what is in flight for a user on the whole machine.
     if let Err(why) = made.and_then(|sockets| give(theirs, &sockets)) {
         rustix::net::send(theirs, &why.raw_os_error().to_ne_bytes(), SendFlags::NOSIGNAL)?;
@@ -142,7 +146,10 @@ fn give(theirs: &OwnedFd, sockets: &[OwnedFd]) -> rustix::io::Result<()> {
 }
 
 /// The error number that came, 0 for none, and the sockets.
-fn receive(from: &OwnedFd) -> io::Result<(i32, Vec<OwnedFd>)> {
+///
+/// # Errors
+/// Where the other end is gone.
+pub(super) fn receive(from: &OwnedFd) -> io::Result<(i32, Vec<OwnedFd>)> {
     let mut number = [0_u8; 4];
     let (length, sockets) = rights::receive(from, &mut number)?;
     if length != number.len() {

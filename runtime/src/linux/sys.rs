@@ -487,6 +487,109 @@ pub fn install_filter(program: &[Instruction]) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Puts a filter before every system call of this thread and what it starts, whose calls that are told wait until whoever
+/// reads the descriptor lets them go on, seccomp_unotify(2). `no_new_privs` must be set.
+///
+/// # Errors
+/// The kernel's: `EBUSY` where a filter around this one has such a descriptor, `EINVAL` before Linux 5.5.
+pub fn install_told_filter(program: &[Instruction]) -> io::Result<OwnedFd> {
+    let mut filter = instructions(program);
+    let length = u16::try_from(filter.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let program = libc::sock_fprog { len: length, filter: filter.as_mut_ptr() };
+    // With the second, since Linux 5.19, no signal interrupts a call that was read and is not answered yet.
+    let listened = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    let mut failed = io::Error::from_raw_os_error(libc::EINVAL);
+    for flags in [listened | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, listened] {
+        // SAFETY: the structure names `length` initialised instructions, and both live until the call returns.
+        let result =
+            unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
+        match c_int::try_from(result) {
+            // SAFETY: the kernel just made this descriptor for us, nobody else owns it.
+            Ok(fd) if fd >= 0 => return Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+            _ => failed = io::Error::last_os_error(),
+        }
+        if failed.raw_os_error() != Some(libc::EINVAL) {
+            break;
+        }
+    }
+    Err(failed)
+}
+
+/// A call that waits for an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    /// What the answer names it by.
+    pub id: u64,
+    /// The thread that calls, 0 where it has no id here.
+    pub pid: u32,
+    /// The call's number.
+    pub number: u32,
+    /// Its arguments.
+    pub arguments: [u64; 6],
+}
+
+/// Takes the next call that waits.
+///
+/// # Errors
+/// The kernel's: `ENOENT` where the caller was killed meanwhile.
+pub fn take_told(listener: impl AsFd) -> io::Result<Told> {
+    // A later kernel may have a longer structure, and reads and writes all of it.
+    #[repr(C)]
+    struct Room {
+        told: libc::seccomp_notif,
+        more: [u64; 32],
+    }
+    // SAFETY: all-zero is a valid value of these plain C structures.
+    let mut room: Room = unsafe { std::mem::zeroed() };
+    // SAFETY: the request writes one structure, which is zeroed as it asks for, and has room behind it.
+    let result =
+        unsafe { libc::ioctl(listener.as_fd().as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV as _, &raw mut room) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let libc::seccomp_notif { id, pid, data, .. } = room.told;
+    Ok(Told { id, pid, number: data.nr.cast_unsigned(), arguments: data.args })
+}
+
+/// Whether the call still waits, so that what was read of its process was that process's.
+pub fn still_waits(listener: impl AsFd, told: &Told) -> bool {
+    // SAFETY: the request reads one number, which lives until it returns.
+    let result = unsafe {
+        libc::ioctl(listener.as_fd().as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID as _, &raw const told.id)
+    };
+    result == 0
+}
+
+/// Lets the call go on as if nobody had been told.
+///
+/// # Errors
+/// The kernel's: `ENOENT` where the caller was killed or interrupted meanwhile.
+pub fn let_go_on(listener: impl AsFd, told: &Told) -> io::Result<()> {
+    let answer = libc::seccomp_notif_resp {
+        id: told.id,
+        val: 0,
+        error: 0,
+        flags: libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
+    };
+    // SAFETY: the request reads one initialised structure, which lives until it returns.
+    let result =
+        unsafe { libc::ioctl(listener.as_fd().as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND as _, &raw const answer) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Reads from another process's memory, process_vm_readv(2), at most up to where nothing is mapped. Gives how many bytes.
+///
+/// # Errors
+/// The kernel's: `EPERM` where this process may not, `EFAULT` where nothing is mapped at the address.
+pub fn read_memory(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let here = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let there = libc::iovec { iov_base: ptr::with_exposed_provenance_mut(address as usize), iov_len: buffer.len() };
+    // SAFETY: the kernel writes into `buffer` alone, which lives until the call returns; the other address is another
+    // process's, and checked by the kernel.
+    let length = unsafe { libc::process_vm_readv(pid.cast_signed(), &raw const here, 1, &raw const there, 1, 0) };
+    usize::try_from(length).map_err(|_| io::Error::last_os_error())
+}
+
 /// Has a socket take only the packets that a filter lets pass, SO_ATTACH_FILTER in socket(7).
 ///
 /// # Errors
