@@ -275,3 +275,30 @@ fn numbers_are_the_kernels() {
         }
     }
 }
+
+/// Where calls are told, each gets the answer that it gets else, but for the told ones that are allowed.
+#[test]
+fn a_filter_that_tells_refuses_what_the_other_refuses() {
+    let told = TOLD.each_ref().map(|row| row.call);
+    for architecture in BOTH {
+        let silent = program(architecture, &Programs::Runtime, Around::Namespaces);
+        let telling = assembled(architecture, &Programs::Runtime, Around::Namespaces, &told);
+        let row = |number| calls(ALLOWED).find(|call| architecture.number(call) == Some(number));
+        let mut refused = 0;
+        for number in (0..1000).chain([0x4000_0000, u32::MAX]) {
+            // With all bits of an argument, modes are such that conditions refuse.
+            for arguments in [[0; 6], [u64::MAX; 6]] {
+                let answer = |program: &[Instruction]| run(program, architecture.audit(), number, arguments);
+                let before = answer(&silent);
+                let is_told = row(number).is_some_and(|call| told.contains(&call.0));
+                refused += u32::from(is_told && before == Answer::Refuse.code());
+                let tells = is_told && before == Answer::Allow.code();
+                let want = if tells { Answer::Tell.code() } else { before };
+                assert_eq!(answer(&telling), want, "{architecture:?} {number}");
+                assert_eq!(answer(&untold(&telling)), before, "{architecture:?} {number}");
+            }
+        }
+        assert!(refused > 0, "a told call has a condition");
+        assert_eq!(run(&telling, 0x4000_0003, 5, [0; 6]), Answer::Kill.code());
+    }
+}
