@@ -61,7 +61,7 @@ fn files_and_programs_that_it_named_are_what_it_would_ask_for(world: &World) {
     world.give(host.path());
     world.give(&host.path().join("out"));
     let image = Image::probe().file("usr/bin/other", 0o755, fs::read(probe::path()).unwrap());
-    let image = image.build().write(&world.directory("named"));
+    let image = image.link("bin", "usr/bin").build().write(&world.directory("named"));
     let tries = [
         format!("r:{}", text("data/a")),
         format!("r:{}/../data/./b", text("data")),
@@ -75,7 +75,9 @@ fn files_and_programs_that_it_named_are_what_it_would_ask_for(world: &World) {
         "r:/etc/passwd".into(),
         "w:/tmp/x".into(),
         "r:/usr/bin/other".into(),
+        // By two names, one program.
         "x:/usr/bin/other".into(),
+        "x:/bin/other".into(),
         "x:/usr/bin/probe".into(),
         "x:/usr/bin/env".into(),
         "x:/usr/bin/nothing-of-that-name".into(),

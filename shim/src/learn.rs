@@ -136,9 +136,11 @@ fn propose(entries: &[Value]) -> Proposal {
         notes.push("it was refused more destinations than are kept apart".into());
     }
     if grants["subprocess"] == true {
-        notes.push(
-            "it could start any program, which no manifest can ask for: name them by --allow-subprocess=PATH".into(),
-        );
+        let instead = match of("begin")["recorded"] == "full" {
+            true => "those that it tried stand in their place",
+            false => "name them by --allow-subprocess=PATH",
+        };
+        notes.push(format!("it could start any program, which no manifest can ask for: {instead}"));
     }
     let objects = outbound.into_iter().map(|(host, ports)| Outbound::new(host, ports));
     let objects: Vec<_> = objects.map(|one| json!({"host": one.host.to_string(), "ports": one.ports})).collect();
@@ -219,7 +221,14 @@ mod tests {
             ],
             "subprocess": ["/usr/bin/git"],
         }});
-        let end = json!({"event": "end", "egress": {
+        let end = json!({"event": "end", "asked": {
+            "paths": [{"path": "/srv/data", "access": "ro"}],
+            "wide": ["/srv"],
+            "programs": ["/usr/bin/git", "/usr/bin/less"],
+            "missing": ["/usr/bin/a\u{1b}"],
+            "unused": ["/y/p"],
+            "left_out": 1,
+        }, "egress": {
             "granted": [
                 {"host": "api.test", "port": 443, "connections": 1, "sent": 1, "received": 1},
                 {"host": "localhost", "port": 5432, "connections": 1, "sent": 1, "received": 1},
@@ -245,11 +254,18 @@ mod tests {
             ])
         );
         let ids: Vec<_> = list(&permissions["filesystem"]).iter().map(|one| one["id"].as_str().unwrap()).collect();
-        assert_eq!(ids, ["p", "d-p", "p-2"]);
-        assert_eq!(permissions["subprocess"], json!({"allow": ["/usr/bin/git"]}));
-        for words in
-            ["--allow-host-port 5432", "--allow-net 10.0.0.1", "other.test was refused by name", "than are kept apart"]
-        {
+        assert_eq!(ids, ["p", "d-p", "p-2", "data"]);
+        assert_eq!(permissions["subprocess"], json!({"allow": ["/usr/bin/git", "/usr/bin/less"]}));
+        for words in [
+            "--allow-host-port 5432",
+            "--allow-net 10.0.0.1",
+            "other.test was refused by name",
+            "than are kept apart",
+            "/srv, which is too wide",
+            "start /usr/bin/a",
+            "/y/p was granted",
+            "more paths",
+        ] {
             assert!(notes.iter().any(|note| note.contains(words)), "{words}: {notes:?}");
         }
         assert!(notes.iter().all(|note| !note.contains('\u{1b}')));

@@ -43,7 +43,7 @@ pub struct Asked {
     pub paths: Vec<AskedPath>,
     /// The same of what is too wide to be granted, such as a directory of all homes.
     pub wide: Vec<String>,
-    /// Programs in the cage beside the server's own.
+    /// Programs in the cage beside the server's own, links followed.
     pub programs: Vec<String>,
     /// Programs of the host that the cage does not have.
     pub missing: Vec<String>,
@@ -413,7 +413,12 @@ impl Heard {
         };
         match (inside, purpose) {
             (Some(program), Purpose::Run) if self.own.contains(&program) => {}
-            (Some(_), Purpose::Run) => self.keep(path, None),
+            (Some(program), Purpose::Run) => {
+                // It was looked for in other directories of PATH before.
+                let name = path.file_name();
+                self.paths.retain(|other, purpose| *purpose != Purpose::Run || Path::new(other).file_name() != name);
+                self.keep(program, None);
+            }
             (Some(_), _) => {}
             (None, _) if matches!(around, Some(Mount { what: What::Granted { .. }, .. })) => {}
             (None, _) => self.keep(path, Some(purpose)),
@@ -478,9 +483,6 @@ impl Heard {
         asked.paths = paths;
         asked.wide = wide;
         asked.programs = self.programs.into_iter().collect();
-        // The same program is looked for in each directory of PATH, and may be found in the cage.
-        let names: BTreeSet<_> = asked.programs.iter().filter_map(|path| Path::new(path).file_name()).collect();
-        asked.missing.retain(|path| Path::new(path).file_name().is_some_and(|name| !names.contains(name)));
         let of_user = |mount: &&Mount| matches!(&mount.what, What::Granted { from: crate::plan::Provider::User, .. });
         let unused = self.mounts.iter().filter(of_user).filter(|mount| !self.used.contains(&mount.target));
         asked.unused = unused.map(|mount| mount.target.display().to_string()).collect();
