@@ -16,7 +16,7 @@ use bundle::{
 use distribution::Store;
 use runtime::egress::{Proxies, is_forbidden};
 use runtime::journal::{self, Ending, Journal};
-use runtime::{Ahead, Caller, HostInterpreter, Identity, Plan, Signals, Tier, UserFlag};
+use runtime::{Ahead, Caller, HostInterpreter, Identity, Plan, Recording, Signals, Tier, UserFlag};
 use ulid::Ulid;
 
 use crate::exit::{self, Failure};
@@ -108,8 +108,8 @@ fn in_cage(
     let least = settings.least_tier.max(Tier::Two);
     let proxies = if plan.egress.is_empty() { Proxies::none() } else { settings.proxies()? };
     let uncaged = |failure: Failure| failure.hint(UNCAGED);
-    let cage = ahead.prepare(&plan, &settings.private(), least, &signals, proxies).map_err(Failure::from);
-    let cage = cage.map_err(uncaged)?;
+    let cage = ahead.prepare(&plan, &settings.private(), least, &signals, proxies, Recording::Nothing);
+    let cage = cage.map_err(|refused| uncaged(refused.into()))?;
     record.enforced(cage.report(), cage.cgroup());
     run::require(cage.report(), least).map_err(uncaged)?;
     let ticket = record.begin(journal, run)?;
