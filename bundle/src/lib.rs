@@ -7,6 +7,7 @@
 
 pub mod build;
 mod config;
+mod evidence;
 mod grant;
 mod hub;
 mod limits;
@@ -23,6 +24,10 @@ mod ustar;
 pub use distribution::{REDACTED, Secret};
 
 pub use config::{Execution, ImageConfig, RootFs, RootFsKind};
+pub use evidence::{
+    Certification, Evidence, Findings, HubWord, Listing, PackageClass, Rejected, Revocation, RevocationStatus, Signer,
+    Standing,
+};
 pub use grant::{
     CERTIFICATES, CallerEnv, Ceilings, Certificates, Denied, Egress, EnvFlag, FlagError, Grant, Mount, MountFlag,
     NetworkCeiling, NetworkFlags, Reason, ReasonKind, Request, StateName, Subprocess, SubprocessFlag, Withheld,
