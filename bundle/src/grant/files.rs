@@ -1,5 +1,6 @@
 //! Files and directories of the host that a run is granted.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -11,7 +12,8 @@ use crate::permissions::{Access, FsRequest, KERNEL_DIRECTORIES, Origin};
 /// The grants of files, as they are gathered.
 pub(super) struct Files<'a> {
     caller: &'a CallerEnv,
-    protected: Vec<PathBuf>,
+    /// Found out once something is to be granted.
+    protected: OnceCell<Vec<PathBuf>>,
     mounts: BTreeMap<PathBuf, Mount>,
     cwd: Option<PathBuf>,
     /// Requests that an argument answered, by id.
@@ -20,8 +22,7 @@ pub(super) struct Files<'a> {
 
 impl<'a> Files<'a> {
     pub(super) fn new(caller: &'a CallerEnv) -> Files<'a> {
-        let protected = caller.protected.iter().map(|path| existing_canonical(path)).collect();
-        let (mounts, answered) = Default::default();
+        let (protected, mounts, answered) = Default::default();
         Files { caller, protected, mounts, cwd: None, answered }
     }
 
@@ -162,7 +163,9 @@ impl<'a> Files<'a> {
         if in_kernel(target) {
             return Some(("the cage has a kernel file system of its own there".into(), ELSEWHERE));
         }
-        let own = self.protected.iter().find(|own| real.starts_with(own) || own.starts_with(real))?;
+        let protected = || self.caller.protected.iter().map(|path| existing_canonical(path)).collect();
+        let protected: &Vec<PathBuf> = self.protected.get_or_init(protected);
+        let own = protected.iter().find(|own| real.starts_with(own) || own.starts_with(real))?;
         let why = match real.starts_with(own) {
             true => "it belongs to smcp itself and is never granted".into(),
             false => format!("it holds {}, which belongs to smcp itself", own.display()),
