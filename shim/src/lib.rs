@@ -23,7 +23,6 @@ mod why;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use tracing_subscriber::filter::LevelFilter;
 
 use cli::{Cli, Command};
@@ -41,15 +40,15 @@ pub fn main() -> ExitCode {
         return ExitCode::from(tool::child(&arguments[2..]));
     }
     let early = Early::of(&arguments);
-    let cli = match Cli::try_parse_from(&arguments) {
+    let cli = match Cli::read(&arguments) {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(run::usage(&arguments, &error)),
     };
-    if cli.quiet {
+    if cli.globals.quiet {
         show::be_quiet();
     }
-    let settings = Settings::read(cli.config.as_deref());
-    let level = match (&settings, cli.verbose, cli.quiet) {
+    let settings = Settings::read(cli.globals.config.as_deref());
+    let level = match (&settings, cli.globals.verbose, cli.globals.quiet) {
         (_, true, _) => "debug".to_owned(),
         (_, _, true) => "error".to_owned(),
         (Ok(settings), ..) => settings.log_level.clone(),
@@ -75,7 +74,7 @@ fn dispatch(cli: &Cli, settings: Result<Settings, Failure>, early: Option<Early>
         Command::Push { reference, target } => store::push(reference, target.as_deref(), &settings),
         Command::Login(typed) => login::login(typed, &settings),
         Command::Logout { registry } => login::logout(registry.as_deref(), &settings),
-        Command::Build(typed) => store::build(typed, cli.config.as_deref(), &settings),
+        Command::Build(typed) => store::build(typed, cli.globals.config.as_deref(), &settings),
         Command::Info { reference, json } => info::info(reference, *json, &settings),
         Command::Cache { command } => store::cache(command, &settings),
         Command::Why { run, json } => why::why(run.as_deref(), *json, &settings),
