@@ -250,7 +250,8 @@ impl Ladder {
 struct Flow<'c> {
     source: Source<'c>,
     sink: Sink<'c>,
-    buffer: Box<[u8]>,
+    /// Empty until there is something to read: three of them are a tenth of a millisecond of a start.
+    buffer: Vec<u8>,
     start: usize,
     end: usize,
     /// The source came to its end, which a server that closes its own stdin does not.
@@ -266,7 +267,7 @@ const PIPE_BUF: usize = 4096;
 
 impl<'c> Flow<'c> {
     fn new(source: Source<'c>, sink: Sink<'c>) -> Self {
-        Flow { source, sink, buffer: vec![0; BUFFER].into_boxed_slice(), start: 0, end: 0, ended: false, bytes: 0 }
+        Flow { source, sink, buffer: Vec::new(), start: 0, end: 0, ended: false, bytes: 0 }
     }
 
     /// Nothing more can come out of the sink's end.
@@ -308,6 +309,7 @@ impl<'c> Flow<'c> {
             }
         }
         if source {
+            self.buffer.resize(BUFFER, 0);
             match self.source.fd().map(|fd| rustix::io::read(fd, &mut self.buffer[..])) {
                 Some(Ok(n)) if n > 0 => (self.start, self.end) = (0, n),
                 Some(Err(Errno::AGAIN | Errno::INTR)) => {}
