@@ -5,6 +5,7 @@
 //! files beneath a directory handle, and nothing of terminals.
 #![forbid(unsafe_code)]
 
+pub mod attest;
 pub mod build;
 mod config;
 mod evidence;

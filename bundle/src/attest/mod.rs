@@ -1,0 +1,42 @@
+//! Signatures and attestations about a digest, read and written. Pure: bytes and keys in, values out; the time is given.
+//!
+//! | form | read | written |
+//! |---|---|---|
+//! | cosign's simple signing, a payload and its signature | yes | yes |
+//! | sigstore bundle v0.3, a DSSE envelope with an in-toto statement | yes | yes |
+//! | DSSE envelope alone, as cosign 2 has it | yes | no |
+//!
+//! A signature is compared before anything of what it signs is understood. What grants something, a certification, is read strictly:
+//! an unknown key could be a condition. What takes something away, a revocation, is read leniently: it must not be lost.
+
+mod dsse;
+mod keys;
+mod sealed;
+mod sigstore;
+mod simple;
+mod statement;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+pub use dsse::{Envelope, pae};
+pub use keys::{KeyError, KeyKind, PublicKey, SigningKey, TrustedKey};
+pub use sigstore::{BUNDLE, Bundle};
+pub use simple::SimpleSigning;
+pub use statement::{CERTIFICATION, IMAGE_SIGNATURE, IN_TOTO, REVOCATION, Statement, certification, revocation};
+pub use verify::{Form, Item, Outcome, Said, Word, read, verify};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+
+/// The largest document that is read, in bytes.
+pub const MAX_DOCUMENT: usize = 1 << 20;
+
+/// Bytes of base64, in either alphabet, with padding: both occur in DSSE.
+fn from_base64(text: &str) -> Result<Vec<u8>, String> {
+    STANDARD.decode(text).or_else(|_| URL_SAFE.decode(text)).map_err(|why| format!("not base64: {why}"))
+}
+
+fn to_base64(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
