@@ -58,6 +58,15 @@ pub(crate) fn name_of(entry: &Descriptor) -> Option<&str> {
     entry.annotations.get(REF_NAME).map(String::as_str)
 }
 
+/// Whether an entry is no image of its own but something about one: a signature or an attestation.
+pub(crate) fn is_about_another(entry: &Descriptor) -> bool {
+    let by_name = |name: &str| {
+        let hex = name.strip_prefix("sha256-").and_then(|rest| rest.get(..64));
+        hex.is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()))
+    };
+    entry.artifact_type.as_deref() == Some(media_type::SIGSTORE_BUNDLE) || name_of(entry).is_some_and(by_name)
+}
+
 /// Opens a file that another program made; a pipe or device would keep its reader waiting.
 pub(crate) fn open_file(path: &Path) -> Result<File> {
     let open = || match fs::metadata(path)?.is_file() {

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod attached;
 mod auth;
 mod descriptor;
 mod digest;
@@ -31,6 +32,9 @@ mod store;
 mod url;
 
 pub use access::{Access, HostAccess, Proxies};
+pub use attached::{
+    Attachment, AttachmentForm, Attachments, MAX_ATTACHMENT, attach_bundle, attach_signature, attachments,
+};
 pub use auth::{DockerFile, Login, Places, login, logout};
 pub use descriptor::Descriptor;
 pub use digest::{Digest, DigestError, Hasher};

@@ -24,6 +24,14 @@ pub const DOCKER_LAYER_TAR: &str = "application/vnd.docker.image.rootfs.diff.tar
 pub const DOCKER_LAYER_TAR_GZIP: &str = "application/vnd.docker.image.rootfs.diff.tar.gzip";
 /// The `artifactType` of an smcp package.
 pub const SMCP_PACKAGE: &str = "application/vnd.smcp.package.v1+json";
+/// sigstore's bundle: the `artifactType` of a manifest that carries one, and of its layer.
+pub const SIGSTORE_BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
+/// A payload of cosign's, with its signature in the layer's annotation.
+pub const SIMPLE_SIGNING: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
+/// A DSSE envelope, as cosign 2 keeps attestations.
+pub const DSSE_ENVELOPE: &str = "application/vnd.dsse.envelope.v1+json";
+/// The configuration of what has none: `{}`.
+pub const OCI_EMPTY: &str = "application/vnd.oci.empty.v1+json";
 
 /// Says whether `media_type` names an image manifest.
 pub fn is_manifest(media_type: &str) -> bool {

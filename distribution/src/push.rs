@@ -24,21 +24,34 @@ const MAX_NESTING: u32 = 2;
 /// Where a blob is not in the store, or the target refuses.
 pub fn push(store: &Store, descriptor: &Descriptor, target: &Reference, net: &Network) -> Result<Pushed> {
     let _lease = store.lease()?;
+    let (pushed, language) = publish(store, descriptor, target, net)?;
+    // What a hub makes of it is another image, and a layout is the truth itself.
+    if language == Language::Distribution && matches!(target, Reference::Registry(_)) {
+        store.remember_as(&canonical(target, net)?, descriptor, Origin::Fetched)?;
+    }
+    Ok(pushed)
+}
+
+/// The same without a name for it in the store.
+pub(crate) fn publish(
+    store: &Store,
+    descriptor: &Descriptor,
+    target: &Reference,
+    net: &Network,
+) -> Result<(Pushed, Language)> {
     let mut parts = Parts::default();
     parts.gather(store, descriptor, MAX_NESTING)?;
     let mut pushed =
         Pushed { descriptor: descriptor.bare(), target: target.to_string(), uploaded: 0, present: 0, bytes: 0 };
-    match target {
-        Reference::Registry(name) => {
-            // What a hub makes of it is another image.
-            if to_registry(store, &parts, name, net, &mut pushed)? == Language::Distribution {
-                store.remember_as(&canonical(target, net)?, descriptor, Origin::Fetched)?;
-            }
+    let language = match target {
+        Reference::Registry(name) => to_registry(store, &parts, name, net, &mut pushed)?,
+        Reference::OciLayout(place) => {
+            to_layout(store, &parts, place, &mut pushed)?;
+            Language::Distribution
         }
-        Reference::OciLayout(place) => to_layout(store, &parts, place, &mut pushed)?,
         _ => return Err(Error::NotBuilt(target.to_string())),
-    }
-    Ok(pushed)
+    };
+    Ok((pushed, language))
 }
 
 /// What a push did.
@@ -92,8 +105,10 @@ impl Parts {
 
 /// What a registry speaks.
 #[derive(PartialEq, Eq)]
-enum Language {
+pub(crate) enum Language {
+    /// The distribution specification.
     Distribution,
+    /// The hub's own API.
     Hub,
 }
 

@@ -82,9 +82,16 @@ impl Sources {
         self.first(Repository::tags)
     }
 
-    /// What is about a manifest, see [`crate::referrers`].
+    /// What is about a manifest, see [`crate::referrers`]. A mirror that has nothing is passed over: not all copy it.
     pub(crate) fn referrers(&self, digest: &Digest, kind: Option<&str>) -> Result<Vec<Descriptor>> {
-        self.first(|repository| repository.referrers(digest, kind))
+        let some = |repository: &Repository| match repository.referrers(digest, kind)? {
+            none if none.is_empty() => Err(Error::NotFound { what: "referrers".into(), place: digest.to_string() }),
+            found => Ok(found),
+        };
+        match self.first(some) {
+            Err(Error::NotFound { .. }) => Ok(Vec::new()),
+            found => found,
+        }
     }
 
     /// Whether the registry itself speaks the distribution specification.

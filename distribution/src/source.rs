@@ -12,7 +12,7 @@ use crate::{
     Access, Descriptor, Document, Error, ImageManifest, Platform, Reference, Result, Selector, Store, platform,
 };
 
-pub(crate) use layout::open_blob;
+pub(crate) use layout::{open_blob, read_manifest};
 pub use remote::registry_host;
 pub(crate) use remote::{Place, locate};
 

@@ -6,12 +6,14 @@
 //! layers/<hex of diff id>/   unpacked once, read-only from then on; beside them, as hard links, the trees that they make
 //!                            together
 //! refs/<hex of name>.json    what a name stood for, and since when
+//! attached/<hex>.json        signatures and attestations of a manifest or index, as they were listed
 //! locks/ tmp/ trash/         work under way and what awaits deletion
 //! ```
 //!
 //! Everything appears by rename, so a process that is killed leaves at most something in `tmp/`, which the next
 //! writer removes. A recall reads one file. Order of locks: lease, layer or blob, refs.
 
+mod attached;
 mod blob;
 mod collect;
 mod layer;

@@ -55,18 +55,21 @@ fn find(place: &LayoutRef) -> Result<Descriptor> {
             let found = entries.into_iter().find(|entry| layout::name_of(entry) == Some(&name));
             found.ok_or_else(|| missing(name))
         }
-        None => match &entries[..] {
-            [only] => Ok(only.clone()),
+        None => match &entries.iter().filter(|entry| !layout::is_about_another(entry)).collect::<Vec<_>>()[..] {
+            [only] => Ok((*only).clone()),
             [] => Err(missing("an image".into())),
             several => {
                 let name = |entry: &Descriptor| layout::name_of(entry).unwrap_or(entry.digest.as_str()).to_string();
-                Err(Error::Ambiguous { place: format!("oci-layout:{dir}"), names: several.iter().map(name).collect() })
+                Err(Error::Ambiguous {
+                    place: format!("oci-layout:{dir}"),
+                    names: several.iter().map(|entry| name(entry)).collect(),
+                })
             }
         },
     }
 }
 
-fn read_manifest(dir: &Path, descriptor: &Descriptor) -> Result<Vec<u8>> {
+pub(crate) fn read_manifest(dir: &Path, descriptor: &Descriptor) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let file = open_blob(dir, descriptor)?;
     file.take(MAX_MANIFEST as u64 + 1).read_to_end(&mut bytes).map_err(Error::store("read", dir))?;

@@ -96,6 +96,12 @@ impl Store {
         let hex =
             |digests: &BTreeSet<Digest>| digests.iter().map(|digest| digest.hex().to_owned()).collect::<BTreeSet<_>>();
         let (blobs, layers) = (hex(&kept.blobs), hex(&kept.layers));
+        for path in disk::entries(&self.at("attached"))? {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            if !blobs.contains(&*name) {
+                disk::discard(&path, &self.at("trash"))?;
+            }
+        }
         for (directory, needed) in [("blobs/sha256", blobs), ("layers", layers)] {
             for path in disk::entries(&self.at(directory))? {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();

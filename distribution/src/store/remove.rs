@@ -69,6 +69,7 @@ impl Store {
             removed.count_layer(disk::discard(&path, &self.at("trash"))?, bytes);
         }
         for blob in freed.blobs.difference(&kept.blobs) {
+            self.drop_attachments(blob)?;
             let path = self.blob_path(blob);
             let bytes = disk::size(&path);
             removed.count_blob(disk::discard(&path, &self.at("trash"))?, bytes);
@@ -86,6 +87,9 @@ impl Store {
             removed.refs += usize::from(disk::discard(&path, &self.at("trash"))?);
         }
         self.write_index()?;
+        for path in disk::entries(&self.at("attached"))? {
+            disk::discard(&path, &self.at("trash"))?;
+        }
         for path in disk::entries(&self.at("layers"))? {
             let bytes = disk::size(&path);
             removed.count_layer(disk::discard(&path, &self.at("trash"))?, bytes);

@@ -11,20 +11,20 @@ use crate::world::{Cache, Content, cached, refreshing};
 
 /// A registry that takes uploads, in a few lines; what it has is its own.
 #[derive(Default)]
-struct Shelf {
+pub struct Shelf {
     /// By repository and digest or tag.
-    things: BTreeMap<(String, String), (String, Vec<u8>)>,
+    pub things: BTreeMap<(String, String), (String, Vec<u8>)>,
     /// By upload.
     uploads: Vec<Vec<u8>>,
     /// Breaks off so many uploads of a chunk in their middle.
     breaks: usize,
-    has_referrers: bool,
+    pub has_referrers: bool,
     chunk_min: Option<u64>,
 }
 
-type Shared = Arc<Mutex<Shelf>>;
+pub type Shared = Arc<Mutex<Shelf>>;
 
-fn shelf(change: impl FnOnce(&mut Shelf)) -> (Fake, Shared) {
+pub fn shelf(change: impl FnOnce(&mut Shelf)) -> (Fake, Shared) {
     let mut shelf = Shelf::default();
     change(&mut shelf);
     let shelf: Shared = Arc::new(Mutex::new(shelf));
