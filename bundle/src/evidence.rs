@@ -187,12 +187,19 @@ impl fmt::Display for Signer {
     }
 }
 
-impl fmt::Display for PackageClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl PackageClass {
+    /// Its name in policies, attestations and the hub's answers.
+    pub fn word(self) -> &'static str {
+        match self {
             PackageClass::Official => "official",
             PackageClass::Verified => "verified",
             PackageClass::Community => "community",
-        })
+        }
+    }
+}
+
+impl fmt::Display for PackageClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
     }
 }

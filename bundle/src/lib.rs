@@ -18,6 +18,7 @@ mod outbound;
 mod pack;
 mod package;
 mod permissions;
+pub mod policy;
 mod units;
 mod unpack;
 mod ustar;

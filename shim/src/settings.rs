@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bundle::policy::{Source, Sourced};
 use bundle::{Ceilings, parse_count, parse_duration, parse_millicores, parse_size};
 use distribution::{Access, Allowance, DockerFile, HostAccess, Mode, Name, Network, Reference, Secret, registry_host};
 use runtime::Tier;
 use runtime::egress::Proxies;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_saphyr::Spanned;
 
 use crate::exit::{self, Failure};
 
@@ -150,9 +152,17 @@ impl Settings {
             self.access.hosts.insert(host, access);
         }
         if let Some(NetworkCeiling { allow, deny }) = file.policy.and_then(|policy| policy.ceilings?.network) {
-            let allow = allow.map(|list| destinations("allow", &list)).transpose().map_err(|why| fail(&why))?;
-            let deny = destinations("deny", &deny).map_err(|why| fail(&why))?;
-            self.ceilings.network.tighten(allow, deny);
+            let source = |line| Source::File { path: path.into(), line };
+            let read = |list: &Spanned<Vec<String>>| {
+                destinations("allow", list.value.iter())
+                    .map(|value| Sourced { value, source: source(list.referenced.line()) })
+            };
+            let allow = allow.as_ref().map(read).transpose().map_err(|why| fail(&why))?;
+            let denials = destinations("deny", deny.iter().map(|text| &text.value)).map_err(|why| fail(&why))?;
+            let lines = deny.iter().map(|text| source(text.referenced.line()));
+            let deny = denials.into_iter().zip(lines).map(|(value, source)| Sourced { value, source }).collect();
+            let network = std::mem::take(&mut self.ceilings.network);
+            self.ceilings.network = network.and(bundle::NetworkCeiling::new(allow, deny));
         }
         Ok(())
     }
@@ -356,9 +366,9 @@ struct Ceiling {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NetworkCeiling {
-    allow: Option<Vec<String>>,
+    allow: Option<Spanned<Vec<String>>>,
     #[serde(default)]
-    deny: Vec<String>,
+    deny: Vec<Spanned<String>>,
 }
 
 /// A number or a text: `1000` and `"1000"` mean the same.
@@ -423,14 +433,14 @@ fn without_logins(text: &str) -> String {
 }
 
 /// Reads a list of `policy.ceilings.network`.
-fn destinations<T: std::str::FromStr<Err = bundle::OutboundError>>(
+fn destinations<'a, T: std::str::FromStr<Err = bundle::OutboundError>>(
     key: &str,
-    list: &[String],
+    list: impl Iterator<Item = &'a String>,
 ) -> Result<Vec<T>, String> {
     let read = |(at, text): (usize, &String)| {
         text.parse().map_err(|why| format!("policy.ceilings.network.{key}[{at}]: {why}; {}", T::Err::hint(&why)))
     };
-    list.iter().enumerate().map(read).collect()
+    list.enumerate().map(read).collect()
 }
 
 /// A regular file of at most 1 MiB: a pipe would hold the start up, a device would never end.

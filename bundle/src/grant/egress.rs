@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Verdict;
 use crate::outbound::{Denial, Host, Outbound};
+use crate::policy::Sourced;
 
 /// What a run is granted of the network; nothing else of it is reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,25 +54,42 @@ pub struct NetworkFlags {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetworkCeiling {
     /// One list for each policy that has one; all of them must allow.
-    allow: Vec<Vec<Outbound>>,
+    allow: Vec<Sourced<Vec<Outbound>>>,
     /// All of them deny.
-    deny: Vec<Denial>,
+    deny: Vec<Sourced<Denial>>,
 }
 
 impl NetworkCeiling {
-    /// Adds what one more policy says. Without `allow` it allows all that it does not deny.
-    pub fn tighten(&mut self, allow: Option<Vec<Outbound>>, deny: Vec<Denial>) {
-        self.allow.extend(allow);
-        self.deny.extend(deny);
+    /// What one policy says. Without `allow` it allows all that it does not deny.
+    pub fn new(allow: Option<Sourced<Vec<Outbound>>>, deny: Vec<Sourced<Denial>>) -> NetworkCeiling {
+        NetworkCeiling { allow: allow.into_iter().collect(), deny }
+    }
+
+    /// What lies below both.
+    #[must_use]
+    pub fn and(self, other: NetworkCeiling) -> NetworkCeiling {
+        NetworkCeiling { allow: [self.allow, other.allow].concat(), deny: [self.deny, other.deny].concat() }
+    }
+
+    /// The lists of `allow`, one for each policy that has one.
+    pub fn allow(&self) -> &[Sourced<Vec<Outbound>>] {
+        &self.allow
+    }
+
+    /// What is denied.
+    pub fn deny(&self) -> &[Sourced<Denial>] {
+        &self.deny
     }
 
     /// What of one destination is allowed, and what stands in the way of the rest.
     fn narrow(&self, host: &Host, port: u16) -> Allowed {
-        if let Some(denial) = self.deny.iter().find(|denial| denial.forbids(host, port)) {
-            return Allowed::Nothing(format!("the policy denies {denial}"));
+        if let Some(Sourced { value, source }) = self.deny.iter().find(|denial| denial.value.forbids(host, port)) {
+            return Allowed::Nothing(format!("the policy denies {value} ({source})"));
         }
         let mut hosts = vec![host.clone()];
-        for list in &self.allow {
+        let mut narrowed = None;
+        for Sourced { value: list, source } in &self.allow {
+            let before = hosts.clone();
             let of_port = || list.iter().filter(|allowed| allowed.ports.contains(&port)).map(|allowed| &allowed.host);
             hosts = hosts
                 .iter()
@@ -80,13 +98,17 @@ impl NetworkCeiling {
                     false => of_port().filter(|allowed| host.covers(allowed)).cloned().collect(),
                 })
                 .collect();
+            if hosts != before {
+                narrowed = Some(source);
+            }
         }
+        let by = narrowed.map_or_else(String::new, |source| format!(" ({source})"));
         // What is left of a range or suffix may be denied as a whole.
-        hosts.retain(|host| !self.deny.iter().any(|denial| denial.forbids(host, port)));
+        hosts.retain(|host| !self.deny.iter().any(|denial| denial.value.forbids(host, port)));
         match hosts.as_slice() {
-            [] => Allowed::Nothing("the policy's ceiling does not allow it".into()),
+            [] => Allowed::Nothing(format!("the policy's ceiling does not allow it{by}")),
             [only] if only == host => Allowed::All,
-            _ => Allowed::Some(hosts),
+            _ => Allowed::Some(hosts, by),
         }
     }
 }
@@ -94,7 +116,8 @@ impl NetworkCeiling {
 /// What a ceiling leaves of a destination.
 enum Allowed {
     All,
-    Some(Vec<Host>),
+    /// These alone, by which policy.
+    Some(Vec<Host>, String),
     Nothing(String),
 }
 
@@ -120,12 +143,16 @@ pub(super) fn judge(
             verdict.policy(format!("--allow-host-port {port}: {why}"), hint);
         }
     }
-    if flags.any && !ceiling.allow.is_empty() {
-        verdict.policy("--allow-all-net: the policy's ceiling allows named destinations alone", CEILING.to_string());
+    if let Some(Sourced { source, .. }) = ceiling.allow.first().filter(|_| flags.any) {
+        let what = format!("--allow-all-net: the policy's ceiling allows named destinations alone ({source})");
+        verdict.policy(what, CEILING.to_string());
     }
-    if flags.by_port && (!ceiling.allow.is_empty() || !ceiling.deny.is_empty()) {
+    let sources = ceiling.allow.iter().map(|list| &list.source).chain(ceiling.deny.iter().map(|denial| &denial.source));
+    if let Some(source) = sources.into_iter().next().filter(|_| flags.by_port) {
         let hint = format!("leave it out; {CEILING}");
-        verdict.policy("--net-by-port: the policy's ceiling names hosts, which ports alone do not keep to", hint);
+        let what =
+            format!("--net-by-port: the policy's ceiling names hosts, which ports alone do not keep to ({source})");
+        verdict.policy(what, hint);
     }
     let mut host_ports = flags.host_ports.clone();
     host_ports.sort_unstable();
@@ -135,7 +162,7 @@ pub(super) fn judge(
     if egress.is_empty() {
         return Egress::default();
     }
-    let mut denied = ceiling.deny.clone();
+    let mut denied: Vec<Denial> = ceiling.deny.iter().map(|denial| denial.value.clone()).collect();
     denied.sort_unstable();
     denied.dedup();
     Egress { denied, ..egress }
@@ -181,10 +208,10 @@ fn request(
     for port in left {
         match ceiling.narrow(&outbound.host, port) {
             Allowed::All => granted.add(&outbound.host, port),
-            Allowed::Some(hosts) => {
+            Allowed::Some(hosts, by) => {
                 hosts.iter().for_each(|host| granted.add(host, port));
                 let names: Vec<String> = hosts.iter().map(Host::to_string).collect();
-                let why = format!("the policy's ceiling allows {} of it alone", names.join(", "));
+                let why = format!("the policy's ceiling allows {} of it alone{by}", names.join(", "));
                 refused.entry(why).or_default().push(port);
             }
             Allowed::Nothing(why) => refused.entry(why).or_default().push(port),
@@ -214,7 +241,7 @@ fn flag(outbound: &Outbound, ceiling: &NetworkCeiling, granted: &mut Granted, ve
                 granted.add(&outbound.host, *port);
                 continue;
             }
-            Allowed::Some(_) => "the policy's ceiling allows a part of it alone".into(),
+            Allowed::Some(_, by) => format!("the policy's ceiling allows a part of it alone{by}"),
             Allowed::Nothing(why) => why,
         };
         reasons.entry(why).or_default().push(*port);

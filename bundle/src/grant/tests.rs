@@ -3,6 +3,7 @@ use crate::config::ImageConfig;
 use crate::manifest::Manifest;
 use crate::outbound::Outbound;
 use crate::package::PackageOrigin;
+use crate::policy::{Source, Sourced};
 use distribution::Digest;
 use serde_json::{Value, json};
 use std::fs;
@@ -384,8 +385,12 @@ impl World {
 
     /// One more policy; `None` is a policy without a list.
     fn ceiling(&mut self, allow: Option<&[&str]>, deny: &[&str]) -> &mut World {
+        let source = Source::Variable("P".into());
         let allow = allow.map(|list| list.iter().map(|text| text.parse().unwrap()).collect());
-        self.ceilings.network.tighten(allow, deny.iter().map(|text| text.parse().unwrap()).collect());
+        let allow = allow.map(|value| Sourced { value, source: source.clone() });
+        let deny = deny.iter().map(|text| Sourced { value: text.parse().unwrap(), source: source.clone() });
+        let network = std::mem::take(&mut self.ceilings.network);
+        self.ceilings.network = network.and(NetworkCeiling::new(allow, deny.collect()));
         self
     }
 }
@@ -446,9 +451,9 @@ fn a_ceiling_narrows_what_a_manifest_gets() {
     assert_eq!(
         withheld(&grant),
         [
-            ("network api.acme.example:80", "the policy's ceiling does not allow it", None),
-            ("network evil.acme.example:443", "the policy denies evil.acme.example", None),
-            ("network other.example:443", "the policy's ceiling does not allow it", None),
+            ("network api.acme.example:80", "the policy's ceiling does not allow it (P)", None),
+            ("network evil.acme.example:443", "the policy denies evil.acme.example (P)", None),
+            ("network other.example:443", "the policy's ceiling does not allow it (P)", None),
         ]
     );
     assert_eq!(grant.egress.denied, ["evil.acme.example".parse().unwrap()]);
@@ -457,7 +462,7 @@ fn a_ceiling_narrows_what_a_manifest_gets() {
     let grant = world.grant();
     assert_eq!(texts(&grant.egress.outbound), ["b.acme.example:443"]);
     let of_suffix = withheld(&grant).into_iter().find(|(what, ..)| *what == "network *.acme.example:443");
-    assert_eq!(of_suffix.unwrap().1, "the policy's ceiling allows b.acme.example of it alone");
+    assert_eq!(of_suffix.unwrap().1, "the policy's ceiling allows b.acme.example of it alone (P)");
     assert_eq!(grant.egress.denied.len(), 3, "they may be what a name stands for");
     // Nothing is allowed by an empty list, and an absent one is no ceiling.
     let mut world = asks_for(json!(["api.acme.example"]));
@@ -476,19 +481,19 @@ fn a_flag_beyond_the_ceiling_is_denied_by_policy() {
         denied.to_string()
     };
     world.allow_net("api.acme.example:443,8443");
-    assert_eq!(says(&world), "--allow-net api.acme.example:8443: the policy's ceiling does not allow it");
+    assert_eq!(says(&world), "--allow-net api.acme.example:8443: the policy's ceiling does not allow it (P)");
     world.request.network.outbound.clear();
     world.allow_net("evil.acme.example:80");
-    assert_eq!(says(&world), "--allow-net evil.acme.example:80: the policy denies evil.acme.example:80");
+    assert_eq!(says(&world), "--allow-net evil.acme.example:80: the policy denies evil.acme.example:80 (P)");
     world.request.network.outbound.clear();
     world.allow_net("*.example:443");
-    assert_eq!(says(&world), "--allow-net *.example:443: the policy's ceiling allows a part of it alone");
+    assert_eq!(says(&world), "--allow-net *.example:443: the policy's ceiling allows a part of it alone (P)");
     world.request.network = NetworkFlags { any: true, host_ports: vec![5432], ..NetworkFlags::default() };
     let both = says(&world);
     assert!(both.contains("--allow-host-port 5432: ") && both.contains("--allow-all-net: "), "{both}");
     world.ceilings.network = NetworkCeiling::default();
     world.ceiling(None, &["127.0.0.0/8:5432"]);
-    assert_eq!(says(&world), "--allow-host-port 5432: the policy denies 127.0.0.0/8:5432");
+    assert_eq!(says(&world), "--allow-host-port 5432: the policy denies 127.0.0.0/8:5432 (P)");
     world.request.network.host_ports = vec![5433];
     assert!(world.grant().egress.any, "what is denied is left out of it");
 }

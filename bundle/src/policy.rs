@@ -1,0 +1,210 @@
+//! What may run and what it may be granted: the `policy` section of the configuration, with where each value came from.
+//!
+//! Policies combine to what is stricter in both. A policy says less than it means: who demands a level and no mode
+//! means `strict`, and counts the certifiers that it names itself. So [`Policy::stricter`] completes both sides first, and
+//! adding a policy never lets more run. The files, variables and flags of one authority are [`Policy::together`] before that:
+//! there one file may name the certifiers for the level that another demands.
+
+mod ceilings;
+mod pattern;
+mod read;
+mod source;
+mod trust;
+mod values;
+mod variables;
+
+use std::collections::BTreeSet;
+
+pub use ceilings::{Ceilings, FilesystemCeiling, LimitCeilings, PathCeiling};
+pub use pattern::Pattern;
+pub use read::{PolicyError, Section};
+pub use source::{Source, Sourced};
+pub use trust::{Certifier, Predicate, SignatureRule, Who};
+pub use values::{Channel, HubLevels, LevelMode, NewPermissions, Pin, Unscored};
+
+use crate::evidence::PackageClass;
+
+/// What the policies at hand say together. A value that nobody states is absent here; the accessors know what holds then.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// The least level, 0 to 3.
+    pub min_cert_level: Option<Sourced<u8>>,
+    /// What a level below that does.
+    pub cert_level_mode: Option<Sourced<LevelMode>>,
+    /// One set for each policy that has one: the origin must be in all.
+    pub allowed_origins: Vec<Sourced<BTreeSet<PackageClass>>>,
+    /// A score below it warns, 0 to 100.
+    pub warning_threshold: Option<Sourced<u8>>,
+    /// What no score does.
+    pub unscored: Option<Sourced<Unscored>>,
+    /// Whether a hub's unsigned word counts.
+    pub hub_levels: Option<Sourced<HubLevels>>,
+    /// The least tier of a cage, 1 to 3.
+    pub min_tier: Option<Sourced<u8>>,
+    /// What must have signed what: every rule that names a package must be met.
+    pub signatures: Vec<Sourced<SignatureRule>>,
+    /// Whose word counts for what. One list for each authority that has one: a certification counts where all lists let it, a
+    /// revocation where one does.
+    pub certifiers: Vec<Sourced<Vec<Certifier>>>,
+    /// The most that a run may be granted.
+    pub ceilings: Ceilings,
+    /// What tools may be.
+    pub tools: Tools,
+    /// How the warning is given.
+    pub warning: Warning,
+    /// What becomes of a version that asks for more than the accepted one.
+    pub new_permissions: Option<Sourced<NewPermissions>>,
+}
+
+/// `policy.tools`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tools {
+    /// What becomes of a tool that is described in another way than before.
+    pub pin: Option<Sourced<Pin>>,
+    /// One list for each policy that has one: a tool must be named by all.
+    pub allow: Vec<Sourced<Vec<Pattern>>>,
+    /// All of them deny.
+    pub deny: Vec<Sourced<Pattern>>,
+}
+
+/// `policy.warning`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Warning {
+    /// Where it is put: all that any policy names.
+    pub channels: Option<Sourced<BTreeSet<Channel>>>,
+}
+
+/// The threshold where nobody states one.
+const THRESHOLD: u8 = 80;
+
+impl Policy {
+    /// What holds under both: never more than under one of them.
+    #[must_use]
+    pub fn stricter(self, other: Policy) -> Policy {
+        self.completed().together(other.completed())
+    }
+
+    /// What the files, variables and flags of one authority say together: of each value the stricter one, and what only one
+    /// of them states is as that one says.
+    #[must_use]
+    pub fn together(self, other: Policy) -> Policy {
+        let certifiers = match (self.certifiers.is_empty(), other.certifiers.is_empty()) {
+            (false, false) => [self.certifiers, other.certifiers].concat(),
+            (true, _) => other.certifiers,
+            (_, true) => self.certifiers,
+        };
+        Policy {
+            min_cert_level: source::stricter(self.min_cert_level, other.min_cert_level),
+            cert_level_mode: source::stricter(self.cert_level_mode, other.cert_level_mode),
+            allowed_origins: [self.allowed_origins, other.allowed_origins].concat(),
+            warning_threshold: source::stricter(self.warning_threshold, other.warning_threshold),
+            unscored: source::stricter(self.unscored, other.unscored),
+            hub_levels: source::stricter(self.hub_levels, other.hub_levels),
+            min_tier: source::stricter(self.min_tier, other.min_tier),
+            signatures: [self.signatures, other.signatures].concat(),
+            certifiers,
+            ceilings: self.ceilings.and(other.ceilings),
+            tools: Tools {
+                pin: source::stricter(self.tools.pin, other.tools.pin),
+                allow: [self.tools.allow, other.tools.allow].concat(),
+                deny: [self.tools.deny, other.tools.deny].concat(),
+            },
+            warning: Warning { channels: all_of(self.warning.channels, other.warning.channels) },
+            new_permissions: source::stricter(self.new_permissions, other.new_permissions),
+        }
+    }
+
+    /// Writes out what a policy means and does not say, lest another one say it: a demand holds with the defaults of what
+    /// it depends on.
+    fn completed(mut self) -> Policy {
+        if let Some(level) = &self.min_cert_level {
+            self.cert_level_mode = self.cert_level_mode.or_else(|| Some(level.with(LevelMode::default())));
+            if self.certifiers.is_empty() {
+                self.certifiers.push(level.with(Vec::new()));
+            }
+        }
+        if let Some(threshold) = &self.warning_threshold {
+            self.unscored = self.unscored.or_else(|| Some(threshold.with(Unscored::default())));
+            self.warning.channels = self.warning.channels.or_else(|| Some(threshold.with(Channel::all())));
+        }
+        self
+    }
+
+    /// The least level, 0 to 3.
+    pub fn min_cert_level(&self) -> Sourced<u8> {
+        stated(&self.min_cert_level, 0)
+    }
+
+    /// What a level below that does.
+    pub fn cert_level_mode(&self) -> Sourced<LevelMode> {
+        stated(&self.cert_level_mode, LevelMode::default())
+    }
+
+    /// A score below it warns, 0 to 100.
+    pub fn warning_threshold(&self) -> Sourced<u8> {
+        stated(&self.warning_threshold, THRESHOLD)
+    }
+
+    /// What no score does.
+    pub fn unscored(&self) -> Sourced<Unscored> {
+        stated(&self.unscored, Unscored::default())
+    }
+
+    /// Whether a hub's unsigned word counts.
+    pub fn hub_levels(&self) -> Sourced<HubLevels> {
+        stated(&self.hub_levels, HubLevels::default())
+    }
+
+    /// The least tier of a cage, 1 to 3.
+    pub fn min_tier(&self) -> Sourced<u8> {
+        stated(&self.min_tier, 1)
+    }
+
+    /// What becomes of a version that asks for more than the accepted one.
+    pub fn new_permissions(&self) -> Sourced<NewPermissions> {
+        stated(&self.new_permissions, NewPermissions::default())
+    }
+}
+
+impl Tools {
+    /// What becomes of a tool that is described in another way than before.
+    pub fn pin(&self) -> Sourced<Pin> {
+        stated(&self.pin, Pin::default())
+    }
+
+    /// Whether a tool may be used.
+    ///
+    /// # Errors
+    /// The policy that does not let it.
+    pub fn judge(&self, name: &str) -> Result<(), &Source> {
+        let denied = self.deny.iter().find(|pattern| pattern.value.matches(name)).map(|pattern| &pattern.source);
+        let missing = || self.allow.iter().find(|list| !list.value.iter().any(|pattern| pattern.matches(name)));
+        denied.or_else(|| missing().map(|list| &list.source)).map_or(Ok(()), Err)
+    }
+}
+
+impl Warning {
+    /// Where it is put.
+    pub fn channels(&self) -> Sourced<BTreeSet<Channel>> {
+        stated(&self.channels, Channel::all())
+    }
+}
+
+fn stated<T: Clone>(value: &Option<Sourced<T>>, otherwise: T) -> Sourced<T> {
+    value.clone().unwrap_or(Sourced { value: otherwise, source: Source::Default })
+}
+
+/// More channels are stricter.
+fn all_of(
+    one: Option<Sourced<BTreeSet<Channel>>>,
+    other: Option<Sourced<BTreeSet<Channel>>>,
+) -> Option<Sourced<BTreeSet<Channel>>> {
+    match (one, other) {
+        (Some(one), Some(other)) if other.value.is_subset(&one.value) => Some(one),
+        (Some(one), Some(other)) => Some(Sourced { value: &one.value | &other.value, source: other.source }),
+        (one, other) => one.or(other),
+    }
+}
+
+#[cfg(test)]
+mod tests;
