@@ -254,7 +254,9 @@ fn remember(resolved: &Resolved, store: &Store) -> Result<()> {
         (Some(known), _) => store.used(&known),
         // Asked again at the next start.
         (None, Freshness::Stale(_)) => {}
-        (None, _) => store.remember_as(&resolved.name, &resolved.descriptor, Origin::Fetched)?,
+        (None, _) => {
+            store.remember_as(&resolved.name, &resolved.descriptor, Origin::Fetched, resolved.stated.as_ref())?;
+        }
     }
     Ok(())
 }

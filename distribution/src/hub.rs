@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::registry::{Answer, Body, Patience, Request, Session};
 use crate::store::{Blob, Verified};
-use crate::url::Url;
+use crate::url::{self, Url};
 use crate::{Descriptor, Digest, Error, Network, Result, Selector, Store, json as strict, media_type};
 
 /// The largest answer, manifest and bundle that are read, in bytes.
@@ -49,6 +49,17 @@ pub struct Delivered {
     pub bundle: Verified<Blob>,
 }
 
+/// What a hub states about a version of a package of its own, beside its content; it can state something else at any time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stated {
+    /// Level of its certification, 0 to 3.
+    pub level: u8,
+    /// `official`, `verified` or `community`; any text of the hub's.
+    pub origin: Option<String>,
+    /// It still runs, and the hub advises against it.
+    pub deprecated: bool,
+}
+
 /// What a hub takes.
 #[derive(Debug)]
 pub struct Offered {
@@ -63,11 +74,15 @@ pub(crate) struct Hub {
     session: Session,
     org: String,
     name: String,
+    /// Nobody on the way can have said it in the hub's place.
+    is_heard: bool,
 }
 
 #[derive(Deserialize)]
 struct Resolution {
     package: String,
+    #[serde(default)]
+    origin: Option<String>,
     resolved: Version,
 }
 
@@ -77,6 +92,8 @@ struct Version {
     #[serde(default)]
     git_sha: Option<String>,
     status: String,
+    #[serde(default)]
+    certification_level: Value,
     manifest: Part,
     bundle: Part,
 }
@@ -93,20 +110,28 @@ impl Hub {
     pub(crate) fn of(host: &str, repository: &str, net: &Network) -> Option<Self> {
         let (org, name) = repository.split_once('/').filter(|(_, name)| !name.contains('/'))?;
         let session = Session::of_a_hub(net.access.clone(), host, repository);
-        Some(Self { session, org: org.into(), name: name.into() })
+        let is_heard = net.access.is_secure(host) || url::is_loopback(host);
+        Some(Self { session, org: org.into(), name: name.into(), is_heard })
     }
 
-    /// The image of a version in the store; `known` is what it was the last time.
+    /// The image of a version in the store, and what the hub states of it; `known` is what it was the last time.
     pub(crate) fn image(
         &self,
         selector: &Selector,
         known: Option<&Descriptor>,
         store: &Store,
         net: &Network,
-    ) -> Result<Descriptor> {
-        let version = self.resolve(selector)?;
+    ) -> Result<(Descriptor, Option<Stated>)> {
+        let Resolution { origin, resolved: version, .. } = self.resolve(selector)?;
+        let level = version.certification_level.as_u64().and_then(|level| u8::try_from(level).ok());
+        let stated = Stated {
+            level: level.filter(|level| *level <= 3).unwrap_or(0),
+            origin,
+            deprecated: version.status == "deprecated",
+        };
+        let stated = self.is_heard.then_some(stated);
         if let Some(known) = known.filter(|known| is_of(store, known, &version)) {
-            return Ok(known.clone());
+            return Ok((known.clone(), stated));
         }
         let Some(convert) = net.access.convert else {
             return Err(self.wrong("this program makes no images of a hub's packages"));
@@ -120,10 +145,10 @@ impl Hub {
         let image = convert(&delivered, store).map_err(|why| Error::Verification { what: self.place(), why });
         // Its files are in the image now.
         store.drop_blob(&bundle_descriptor);
-        image
+        Ok((image?, stated))
     }
 
-    fn resolve(&self, selector: &Selector) -> Result<Version> {
+    fn resolve(&self, selector: &Selector) -> Result<Resolution> {
         let wanted = match selector {
             Selector::Latest => "latest".to_string(),
             Selector::Version(text) | Selector::Tag(text) => text.clone(),
@@ -131,8 +156,9 @@ impl Hub {
         };
         let url = self.url(&format!("/v1/org/{}/mcps/{}/resolve", self.org, self.name)).with("ref", &wanted);
         let bytes = self.get_small(url, MAX_ANSWER, &wanted)?;
-        let Resolution { package, resolved } = strict::strict(&bytes, MAX_ANSWER).map_err(|why| self.wrong(&why))?;
-        if package != self.package() {
+        let resolution: Resolution = strict::strict(&bytes, MAX_ANSWER).map_err(|why| self.wrong(&why))?;
+        let Resolution { package, resolved, .. } = &resolution;
+        if *package != self.package() {
             return Err(self.wrong(&format!("it answers for {package:?}")));
         }
         let is_it = match selector {
@@ -146,10 +172,10 @@ impl Hub {
             return Err(self.wrong(&format!("asked for {wanted}, it answers with {:?}", resolved.version)));
         }
         match resolved.status.as_str() {
-            "published" => Ok(resolved),
+            "published" => Ok(resolution),
             "deprecated" => {
                 tracing::warn!("{} {} is deprecated, says its hub", self.place(), resolved.version);
-                Ok(resolved)
+                Ok(resolution)
             }
             status => {
                 Err(Error::Withdrawn { what: format!("{} {}", self.place(), resolved.version), status: status.into() })

@@ -27,7 +27,7 @@ pub fn push(store: &Store, descriptor: &Descriptor, target: &Reference, net: &Ne
     let (pushed, language) = publish(store, descriptor, target, net)?;
     // What a hub makes of it is another image, and a layout is the truth itself.
     if language == Language::Distribution && matches!(target, Reference::Registry(_)) {
-        store.remember_as(&canonical(target, net)?, descriptor, Origin::Fetched)?;
+        store.remember_as(&canonical(target, net)?, descriptor, Origin::Fetched, None)?;
     }
     Ok(pushed)
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::hub::Stated;
 use crate::registry::{Patience, Sources};
 use crate::{
     Access, Descriptor, Document, Error, ImageManifest, Platform, Reference, Result, Selector, Store, platform,
@@ -135,6 +136,8 @@ pub struct Resolved {
     pub manifest_descriptor: Descriptor,
     /// Where the answer is from.
     pub freshness: Freshness,
+    /// What its hub stated of it when it was asked, where it has one.
+    pub stated: Option<Stated>,
     /// Where its blobs are from.
     pub source: Source,
     /// The way to them.

@@ -19,6 +19,7 @@ fn image(config: Value, layers: usize, artifact_type: Option<&str>) -> (tempfile
         manifest,
         manifest_descriptor: descriptor,
         freshness: Freshness::Cached,
+        stated: None,
         source: Source::Layout(dir.path().into()),
         way: Way::default(),
     };

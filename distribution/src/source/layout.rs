@@ -17,7 +17,7 @@ pub(super) fn resolve(place: &LayoutRef, store: &Store, net: &Network) -> Result
     let freshness = if same { Freshness::Cached } else { Freshness::Fetched };
     let reference = Reference::OciLayout(place.clone()).to_string();
     let (source, way) = (Source::Layout(dir), Way::default());
-    Ok(Resolved { reference, name, descriptor, manifest, manifest_descriptor, freshness, source, way })
+    Ok(Resolved { reference, name, descriptor, manifest, manifest_descriptor, freshness, stated: None, source, way })
 }
 
 /// The directory written out, since the name outlives the working directory.

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::{Freshness, Mode, Network, Resolved, Source, Way, choose, suffix};
-use crate::hub::Hub;
+use crate::hub::{Hub, Stated};
 use crate::registry::{Patience, Sources};
 use crate::store::{Origin, Remembered};
 use crate::url::Url;
@@ -12,7 +12,7 @@ use crate::{Access, Descriptor, Digest, Document, Error, Kind, Name, Reference, 
 pub(super) fn resolve(name: &Name, store: &Store, net: &Network) -> Result<Resolved> {
     let place = locate(name, net)?;
     let way = Way::default();
-    let (descriptor, freshness) = match &place.selector {
+    let Found { descriptor, freshness, stated } = match &place.selector {
         Selector::Digest(digest) => pinned(&place, digest, store, net, &way)?,
         _ => named(&place, store, net, &way)?,
     };
@@ -28,9 +28,27 @@ pub(super) fn resolve(name: &Name, store: &Store, net: &Network) -> Result<Resol
         manifest,
         manifest_descriptor,
         freshness,
+        stated,
         source: Source::Registry { host: place.host, repository: place.repository },
         way,
     })
+}
+
+/// What a name or digest stands for.
+struct Found {
+    descriptor: Descriptor,
+    freshness: Freshness,
+    stated: Option<Stated>,
+}
+
+impl Found {
+    fn fetched((descriptor, stated): (Descriptor, Option<Stated>)) -> Found {
+        Found { descriptor, freshness: Freshness::Fetched, stated }
+    }
+
+    fn kept(known: Remembered, freshness: Freshness) -> Found {
+        Found { descriptor: known.descriptor, freshness, stated: known.stated }
+    }
 }
 
 /// A name with everything written out that the configuration adds.
@@ -84,7 +102,7 @@ fn configured(registry: &str, access: &Access) -> Result<String> {
 }
 
 /// A digest is an answer in itself: once its manifest is in the store nobody has to be asked.
-fn pinned(place: &Place, digest: &Digest, store: &Store, net: &Network, way: &Way) -> Result<(Descriptor, Freshness)> {
+fn pinned(place: &Place, digest: &Digest, store: &Store, net: &Network, way: &Way) -> Result<Found> {
     let kept = match store.manifest(digest) {
         Err(Error::Damaged(_)) if net.mode != Mode::Offline => None,
         kept => kept?,
@@ -92,33 +110,33 @@ fn pinned(place: &Place, digest: &Digest, store: &Store, net: &Network, way: &Wa
     if let Some(bytes) = kept {
         let document = Document::parse_unannounced(&bytes).map_err(Error::image(digest))?;
         let descriptor = Descriptor::new(document.media_type(), digest.clone(), bytes.len() as u64);
-        return Ok((descriptor, Freshness::Cached));
+        return Ok(Found { descriptor, freshness: Freshness::Cached, stated: None });
     }
     // A hub's digest is not the image's that was made of it: the name tells.
     if let Some(known) = store.recall(&place.name())?.filter(|known| store.contains(&known.descriptor)) {
-        return Ok((known.descriptor, Freshness::Cached));
+        return Ok(Found::kept(known, Freshness::Cached));
     }
     if net.mode == Mode::Offline {
         return Err(Error::Offline(place.name()));
     }
     let sources = way.to(&place.host, &place.repository, net);
-    let descriptor = or_hub(place, store, sources, net, None, || {
+    let found = or_hub(place, store, sources, net, None, || {
         let (descriptor, bytes) = sources.manifest(digest.as_str())?;
         store.ingest(&*bytes, &descriptor).map(|_| descriptor)
     })?;
-    Ok((descriptor, Freshness::Fetched))
+    Ok(Found::fetched(found))
 }
 
-fn named(place: &Place, store: &Store, net: &Network, way: &Way) -> Result<(Descriptor, Freshness)> {
+fn named(place: &Place, store: &Store, net: &Network, way: &Way) -> Result<Found> {
     let Some(known) = store.recall(&place.name())? else {
         if net.mode == Mode::Offline {
             return Err(Error::Offline(place.name()));
         }
         let sources = way.to(&place.host, &place.repository, net);
-        return Ok((ask(place, store, sources, net, None)?, Freshness::Fetched));
+        return ask(place, store, sources, net, None).map(Found::fetched);
     };
     if is_fresh(&known, net.mode) {
-        return Ok((known.descriptor, Freshness::Cached));
+        return Ok(Found::kept(known, Freshness::Cached));
     }
     let asked = match net.mode {
         // Nobody waits long for what the store has an answer to.
@@ -131,14 +149,14 @@ fn named(place: &Place, store: &Store, net: &Network, way: &Way) -> Result<(Desc
     match asked {
         Err(error) if error.kind() == Kind::Resolve => {
             tracing::debug!(%error, "the store's answer has to do");
-            Ok((known.descriptor, Freshness::Stale(error.to_string())))
+            Ok(Found::kept(known, Freshness::Stale(error.to_string())))
         }
         Err(withdrawn @ Error::Withdrawn { .. }) => {
             // Not by `--offline` either.
             store.unname(&place.name())?;
             Err(withdrawn)
         }
-        asked => Ok((asked?, Freshness::Fetched)),
+        asked => asked.map(Found::fetched),
     }
 }
 
@@ -160,7 +178,7 @@ fn ask(
     sources: &Sources,
     net: &Network,
     known: Option<&Remembered>,
-) -> Result<Descriptor> {
+) -> Result<(Descriptor, Option<Stated>)> {
     or_hub(place, store, sources, net, known, || ask_registry(place, store, sources, known))
 }
 
@@ -172,7 +190,7 @@ fn or_hub(
     net: &Network,
     known: Option<&Remembered>,
     ask: impl FnOnce() -> Result<Descriptor>,
-) -> Result<Descriptor> {
+) -> Result<(Descriptor, Option<Stated>)> {
     match ask() {
         Err(missing @ (Error::NotFound { .. } | Error::Unauthorized { .. })) => {
             match Hub::of(&place.host, &place.repository, net).filter(|_| !sources.speak_distribution()) {
@@ -180,7 +198,7 @@ fn or_hub(
                 None => Err(missing),
             }
         }
-        asked => asked,
+        asked => Ok((asked?, None)),
     }
 }
 
@@ -255,7 +273,8 @@ mod tests {
             (now, Origin::Built, Mode::Refresh, false),
         ] {
             let descriptor = Descriptor::new("", Digest::of(""), 0);
-            let known = Remembered { reference: "x".into(), descriptor, resolved_at, origin, used_at: now };
+            let known =
+                Remembered { reference: "x".into(), descriptor, resolved_at, origin, used_at: now, stated: None };
             assert_eq!(is_fresh(&known, mode), want, "{origin:?} {mode:?} {resolved_at:?}");
         }
     }

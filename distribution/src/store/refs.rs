@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use super::Store;
+use crate::hub::Stated;
 use crate::{Descriptor, Digest, Error, Result, disk, json, layout, lock};
 
 /// How exact the time of use is.
@@ -28,6 +29,8 @@ pub struct Remembered {
     pub origin: Origin,
     /// When it was last used or looked up, to the day.
     pub used_at: SystemTime,
+    /// What its hub stated of it then, where it has one.
+    pub stated: Option<Stated>,
 }
 
 /// Who said what a name stands for.
@@ -48,19 +51,28 @@ struct AsWritten {
     /// Seconds since 1970.
     resolved_at: u64,
     origin: Origin,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stated: Option<Stated>,
 }
 
 impl Store {
     /// Gives a name to something built on this machine.
     pub fn remember(&self, name: &str, descriptor: &Descriptor) -> Result<()> {
-        self.remember_as(name, descriptor, Origin::Built)
+        self.remember_as(name, descriptor, Origin::Built, None)
     }
 
     /// Notes what `name` stands for from now on.
-    pub(crate) fn remember_as(&self, name: &str, descriptor: &Descriptor, origin: Origin) -> Result<()> {
+    pub(crate) fn remember_as(
+        &self,
+        name: &str,
+        descriptor: &Descriptor,
+        origin: Origin,
+        stated: Option<&Stated>,
+    ) -> Result<()> {
         self.before_writing();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let written = AsWritten { reference: name.into(), descriptor: descriptor.bare(), resolved_at: now, origin };
+        let (reference, descriptor, stated) = (name.into(), descriptor.bare(), stated.cloned());
+        let written = AsWritten { reference, descriptor, resolved_at: now, origin, stated };
         let bytes = serde_json::to_vec(&written).expect("strings and numbers always serialise");
         let _lock = lock::exclusive(&self.at("locks/refs"))?;
         disk::replace(&self.ref_path(name), &bytes, &self.at("tmp"))?;
@@ -129,9 +141,9 @@ fn read(path: PathBuf) -> Result<Option<Remembered>> {
         found => found.map_err(Error::store("read", &path))?,
     };
     match json::strict::<AsWritten>(&bytes, MAX_REF) {
-        Ok(AsWritten { reference, descriptor, resolved_at, origin }) => {
+        Ok(AsWritten { reference, descriptor, resolved_at, origin, stated }) => {
             let resolved_at = UNIX_EPOCH.checked_add(Duration::from_secs(resolved_at)).unwrap_or(UNIX_EPOCH);
-            Ok(Some(Remembered { reference, descriptor, resolved_at, origin, used_at }))
+            Ok(Some(Remembered { reference, descriptor, resolved_at, origin, used_at, stated }))
         }
         Err(why) => {
             tracing::warn!(path = %path.display(), why, "not understood, so not used");

@@ -222,7 +222,7 @@ fn names() {
     assert_eq!(store.recall("h/a/b:1").unwrap(), None);
     let (one, two) = (store.put(b"1", OCI_MANIFEST).unwrap(), store.put(b"2", OCI_MANIFEST).unwrap());
     store.remember("h/a/b:1", &one).unwrap();
-    store.remember_as("h/a/b:2", &two, Origin::Fetched).unwrap();
+    store.remember_as("h/a/b:2", &two, Origin::Fetched, None).unwrap();
     let known = store.recall("h/a/b:1").unwrap().unwrap();
     assert_eq!((known.descriptor, known.origin), (one, Origin::Built));
     assert!(known.resolved_at.elapsed().unwrap().as_secs() < 60);
