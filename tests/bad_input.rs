@@ -341,7 +341,9 @@ fn a_configuration_that_is_wrong(world: &World) {
     for (variable, value) in [
         ("MCP_MAX_PIDS", "x"),
         ("MCP_POLICY_MIN_TIER", "4"),
-        ("MCP_POLICY_MIN_CERT_LEVEL", "1"),
+        ("MCP_POLICY_MIN_CERT_LEVEL", "4"),
+        ("MCP_POLICY_MIN_CERT_LEVLE", "1"),
+        ("MCP_POLICY_SIGNATURES", "1"),
         ("MCP_CACHE_DIR", "relative"),
     ] {
         let ended = world.smcp(["run", "a/b"]).env(variable, value).run().expect(119);
@@ -354,7 +356,7 @@ fn a_configuration_that_is_wrong(world: &World) {
             "policy: {ceilings: {network: {allow: ['a.test:x']}}}\n",
             ["policy.ceilings.network.allow[0]", "`x` is no port"],
         ),
-        ("policy: {ceilings: {env: {deny: []}}}\n", ["policy.ceilings.env", "not enforced"]),
+        ("policy: {ceilings: {env: {deny: ['']}}}\n", ["config.yaml:1", "policy.ceilings.env.deny[0]"]),
     ] {
         let file = world.file("home/config.yaml", text);
         world.smcp(["--config"]).args([&file]).args(["run", "a/b"]).run().expect(119).explains(&says);

@@ -30,13 +30,13 @@ as_each_user! {
 
 /// A hub with one package, `acme/tool`.
 #[derive(Clone)]
-struct Package {
+pub struct Package {
     version: String,
     status: String,
     manifest: Value,
     bundle: Vec<u8>,
     /// Changes the answer to `resolve`.
-    lie: fn(&mut Value),
+    lie: Arc<dyn Fn(&mut Value) + Send + Sync>,
 }
 
 fn digest(bytes: &[u8]) -> String {
@@ -64,7 +64,8 @@ fn bundle(path: &str) -> Vec<u8> {
 }
 
 impl Package {
-    fn new() -> Self {
+    /// A good one.
+    pub fn new() -> Self {
         let manifest = json!({
             "schema_version": "1.0",
             "package": {"id": "acme/tool", "version": "commit-0a1b2c3-20250101", "description": "a tool", "git_sha": "0a1b2c3"},
@@ -76,7 +77,13 @@ impl Package {
             "certification": {"level": 3, "score": 99},
         });
         let bundle = bundle("tool-0a1b2c3/bin/probe");
-        Self { version: "commit-0a1b2c3-20250101".into(), status: "published".into(), manifest, bundle, lie: |_| () }
+        Self {
+            version: "commit-0a1b2c3-20250101".into(),
+            status: "published".into(),
+            manifest,
+            bundle,
+            lie: Arc::new(|_| ()),
+        }
     }
 
     /// The client's dialect.
@@ -99,9 +106,20 @@ impl Package {
         Self { manifest, ..package }
     }
 
-    fn change(mut self, change: impl FnOnce(&mut Value)) -> Self {
+    /// Changes its manifest.
+    pub fn change(mut self, change: impl FnOnce(&mut Value)) -> Self {
         change(&mut self.manifest);
         self
+    }
+
+    /// What the hub calls it.
+    pub fn is(self, status: &str) -> Self {
+        Self { status: status.into(), ..self }
+    }
+
+    /// Changes the answer to `resolve`.
+    pub fn lies(self, lie: impl Fn(&mut Value) + Send + Sync + 'static) -> Self {
+        Self { lie: Arc::new(lie), ..self }
     }
 
     fn manifest_bytes(&self) -> Vec<u8> {
@@ -129,7 +147,8 @@ impl Package {
         }
     }
 
-    fn serve(self) -> Fake {
+    /// A hub that has it.
+    pub fn serve(self) -> Fake {
         Fake::serve(move |call| self.answer(call))
     }
 }
@@ -173,7 +192,8 @@ fn a_native_binary_keeps_its_mode_and_the_environment_stays_outside(world: &Worl
 
 /// `512MB` was 512 bytes there, and every session ended after five minutes.
 fn limits_are_what_they_say(world: &World) {
-    for package in [Package::new(), Package::of_the_client()] {
+    // The client's dialect has no score, which passes no least one.
+    for (package, level, score) in [(Package::new(), 2, json!(99)), (Package::of_the_client(), 0, json!(null))] {
         let hub = package.serve();
         let url = format!("http://{}", hub.host);
         let world = World::new(world.user());
@@ -183,7 +203,7 @@ fn limits_are_what_they_say(world: &World) {
         assert_eq!(limits["memory"], 300 << 20, "{limits}");
         assert_eq!(limits["timeoutSeconds"], 24 * 3600, "{limits}");
         let info = world.smcp(["info", "--json", "acme/tool"]).env("MCP_REGISTRY_URL", url).run().ok().json();
-        assert_eq!((&info["level"], &info["score"]), (&json!(0), &json!(null)), "nothing of it is signed");
+        assert_eq!((&info["level"], &info["score"]), (&json!(level), &score), "{info}");
     }
 }
 
@@ -204,7 +224,7 @@ fn pinned_by_either_digest(world: &World) {
 
 /// Request, answer, manifest and bundle were not compared with one another.
 fn what_does_not_fit_together_is_refused(world: &World) {
-    let with = |lie: fn(&mut Value)| Package { lie, ..Package::new() };
+    let with = |lie: fn(&mut Value)| Package::new().lies(lie);
     let changed = |key: &str, value: Value| Package::new().change(|m| m["package"][key] = value);
     let table = [
         (with(|a| a["package"] = json!("acme/other")), "answers for"),
@@ -255,7 +275,7 @@ fn a_digest_that_is_a_path_is_refused(world: &World) {
         ("bundle", |a| a["resolved"]["bundle"]["digest"] = json!("../../project/precious")),
         ("bundle", |a| a["resolved"]["bundle"]["digest"] = json!(format!("sha256:{}", "A".repeat(64)))),
     ] {
-        let hub = Package { lie, ..Package::new() }.serve();
+        let hub = Package::new().lies(lie).serve();
         let ended = run(world, &hub, "acme/tool", &["exit", "4"]).expect(122);
         ended.explains(&["not a digest"]);
         ended.check(victim.exists() && hub.count("GET", "/artifacts/") == 0, key);

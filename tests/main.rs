@@ -22,6 +22,7 @@ mod known_attacks;
 mod lacks;
 mod liar;
 mod needs;
+mod organisation;
 mod outside;
 mod patience;
 mod place;

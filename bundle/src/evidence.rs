@@ -112,6 +112,8 @@ pub struct HubWord {
     pub origin: Option<PackageClass>,
     /// What was found.
     pub findings: Findings,
+    /// It still runs, and the hub advises against it. What a hub withdraws never comes to be evidence.
+    pub deprecated: bool,
 }
 
 /// Classes of origin, which `policy.allowed_origins` names.
@@ -188,6 +190,17 @@ impl fmt::Display for Signer {
 }
 
 impl PackageClass {
+    const ALL: [PackageClass; 3] = [PackageClass::Official, PackageClass::Verified, PackageClass::Community];
+
+    /// The class of a name.
+    ///
+    /// # Errors
+    /// Where it is none.
+    pub fn of_word(text: &str) -> Result<PackageClass, String> {
+        let found = PackageClass::ALL.into_iter().find(|class| class.word() == text);
+        found.ok_or_else(|| format!("{text:?} is none of official, verified, community"))
+    }
+
     /// Its name in policies, attestations and the hub's answers.
     pub fn word(self) -> &'static str {
         match self {

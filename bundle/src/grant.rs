@@ -2,6 +2,7 @@
 //! together. Every reason against a run is found at once.
 
 mod arguments;
+mod ceilings;
 mod certificates;
 mod denies;
 mod egress;
@@ -24,29 +25,37 @@ pub use flags::{EnvFlag, FlagError, MountFlag, StateName, SubprocessFlag, parse_
 use crate::Secret;
 use crate::limits::{LimitRequest, Limits};
 use crate::package::{Package, PackageOrigin};
-use crate::permissions::{Access, Origin};
+use crate::permissions::{Access, Origin, Permissions};
+use crate::policy::{Judgement, Policy};
 
-/// Judges what a run of `package` is granted.
+/// Judges what a run of `package` is granted: what it asks for and the flags name, within the policy, where nothing stands
+/// against the package itself.
 ///
 /// # Errors
 /// Everything that stands against the run, not only the first of it.
-pub fn judge(package: &Package, request: &Request, ceilings: &Ceilings, caller: &CallerEnv) -> Result<Grant, Denied> {
-    let mut verdict = Verdict::default();
-    let mut files = files::Files::new(caller);
+pub fn judge(package: &Package, request: &Request, bounds: &Bounds, caller: &CallerEnv) -> Result<Grant, Denied> {
+    let mut verdict = Verdict { reasons: bounds.judgement.against.clone(), ..Verdict::default() };
+    let uncertified = bounds.judgement.certified_otherwise.then(|| asks_for_nothing(package, &mut verdict));
+    let package = uncertified.as_ref().unwrap_or(package);
+    let ceilings = &bounds.policy.ceilings;
+    let below = ceilings::FileCeiling::new(&ceilings.filesystem, request, caller);
+    let mut files = files::Files::new(caller, below);
     files.flags(request, &mut verdict);
     let args = arguments::read(&package.manifest, request, &mut files, &mut verdict);
     state::grant(package, request, caller, &mut files, &mut verdict);
     let asked = &package.manifest.permissions.network.outbound;
     let egress = egress::judge(asked, &request.network, &ceilings.network, &mut verdict);
     let certificates = certificates::of_caller(&egress, caller, &mut verdict);
-    let env = environment::compose(package, request, caller, certificates.is_some(), &mut verdict);
-    let subprocess = subprocess(package, request, &files, caller, &mut verdict);
+    let env = environment::compose(package, request, ceilings, caller, certificates.is_some(), &mut verdict);
+    let subprocess = subprocess(package, request, ceilings, &files, caller, &mut verdict);
     let workdir = workdir(package, request, &files);
     let command = command(package, args, &mut verdict);
     withhold(package, &files, &mut verdict);
     let mut mounts = files.finish();
     let denied = denies::hide(request, caller, &mut mounts, &mut verdict);
     nameable(&mounts, &denied, &mut verdict);
+    let limits =
+        ceilings::limits(&request.limits, &package.manifest.limits, bounds.max, &ceilings.limits, &mut verdict);
     if !verdict.reasons.is_empty() {
         return Err(Denied { reasons: verdict.reasons });
     }
@@ -60,19 +69,32 @@ pub fn judge(package: &Package, request: &Request, ceilings: &Ceilings, caller: 
         subprocess,
         egress,
         certificates,
-        limits: Limits::effective(&request.limits, &package.manifest.limits, &ceilings.max),
+        limits,
         withheld: verdict.withheld,
         notes: verdict.notes,
     })
 }
 
 /// What bounds a judgement.
-#[derive(Debug, Clone, Default)]
-pub struct Ceilings {
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds<'a> {
     /// The configuration's `max_*`: the most that a manifest gets, and what a run has where nobody says.
-    pub max: Limits,
-    /// `policy.ceilings.network`.
-    pub network: NetworkCeiling,
+    pub max: &'a Limits,
+    /// The policy in force.
+    pub policy: &'a Policy,
+    /// What it says of the package.
+    pub judgement: &'a Judgement,
+}
+
+/// The package as if it asked for nothing, where nothing that it asks for is certified.
+fn asks_for_nothing(package: &Package, verdict: &mut Verdict) -> Package {
+    let mut without = package.clone();
+    without.manifest.permissions = Permissions::default();
+    if package.manifest.permissions != without.manifest.permissions {
+        let why = "its certification is of other permissions";
+        verdict.withhold("all that it asks for".into(), why, None);
+    }
+    without
 }
 
 /// What the flags of a run mean.
@@ -257,6 +279,13 @@ pub enum ReasonKind {
     Policy,
 }
 
+impl Reason {
+    /// That a policy does not let it.
+    pub(crate) fn policy(what: impl Into<String>, hint: impl Into<Option<String>>) -> Reason {
+        Reason { kind: ReasonKind::Policy, what: what.into(), hint: hint.into() }
+    }
+}
+
 impl Denied {
     /// All of it can be put right on the command line.
     pub fn is_usage(&self) -> bool {
@@ -291,8 +320,7 @@ impl Verdict {
     }
 
     fn policy(&mut self, what: impl Into<String>, hint: impl Into<Option<String>>) {
-        let (what, hint) = (what.into(), hint.into());
-        self.reasons.push(Reason { kind: ReasonKind::Policy, what, hint });
+        self.reasons.push(Reason::policy(what, hint));
     }
 
     fn withhold(&mut self, what: String, why: &str, hint: Option<String>) {
@@ -305,6 +333,7 @@ impl Verdict {
 fn subprocess(
     package: &Package,
     request: &Request,
+    ceilings: &crate::policy::Ceilings,
     files: &files::Files,
     caller: &CallerEnv,
     verdict: &mut Verdict,
@@ -318,13 +347,31 @@ fn subprocess(
         let why = "it lies where the server itself may write or in what you grant";
         verdict.withhold(format!("starting {path}"), why, Some(format!("--allow-subprocess={path}")));
     }
+    paths.retain(|path| match ceilings::of_program(ceilings, path) {
+        None => true,
+        Some(source) => {
+            verdict.withhold(format!("starting {}", path.display()), &ceilings::beyond(source), None);
+            false
+        }
+    });
     match &request.subprocess {
-        SubprocessFlag::Any => return Subprocess::AllowedAny,
+        SubprocessFlag::Any => {
+            if let Some(list) = ceilings.subprocess.first() {
+                let what =
+                    format!("--allow-subprocess: the policy's ceiling allows named programs alone ({})", list.source);
+                verdict.policy(what, ceilings::hint());
+            }
+            return Subprocess::AllowedAny;
+        }
         SubprocessFlag::None => {}
         SubprocessFlag::Paths(more) => {
             for path in more.iter().filter(|path| !path.is_absolute()) {
                 let what = format!("--allow-subprocess {}: the path must be absolute", path.display());
                 verdict.usage(what, "it is a path inside the package, such as /usr/bin/git".to_string());
+            }
+            for (path, source) in more.iter().filter_map(|path| Some((path, ceilings::of_program(ceilings, path)?))) {
+                let what = format!("--allow-subprocess={}: {}", path.display(), ceilings::beyond(source));
+                verdict.policy(what, ceilings::hint());
             }
             paths.extend(more.iter().cloned());
         }

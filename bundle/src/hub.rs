@@ -9,8 +9,8 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use distribution::{
-    Blob, Delivered, Descriptor, HUB_BUNDLE, HUB_MANIFEST, Hasher, ImageManifest, Offered, Platform, Rules, Staging,
-    Store, Verified, json, media_type,
+    Blob, Delivered, Descriptor, HUB_BUNDLE, HUB_MANIFEST, Hasher, ImageManifest, Offered, Platform, Resolved, Rules,
+    Staging, Store, Verified, json, media_type,
 };
 use flate2::Compression;
 use flate2::bufread::MultiGzDecoder;
@@ -18,6 +18,7 @@ use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
 use crate::config::{Execution, ImageConfig, RootFs};
+use crate::evidence::{Findings, HubWord, PackageClass};
 use crate::manifest::{LABEL, Manifest};
 use crate::outbound::Outbound;
 use crate::pack::{LayerBuilder, PackedLayer};
@@ -48,8 +49,43 @@ pub fn from_hub(delivered: &Delivered, store: &Store, by: Extractor<'_>) -> Resu
     // What is built here is judged as if somebody else had written it.
     let manifest = Manifest::parse(label.as_bytes()).map_err(|why| format!("its manifest: {why}"))?;
     let layer = layer(&delivered.bundle, store, by)?;
-    image(&manifest, label, &layer, delivered, store)
+    let certification = certification(&written["certification"]);
+    image(&manifest, label, certification, &layer, delivered, store)
 }
+
+/// What the hub states of a package of its own: level, origin and status as it said them when it was asked, score and
+/// findings from its manifest. None of what no hub delivered: anybody can annotate an image.
+pub fn hub_word(resolved: &Resolved) -> Option<HubWord> {
+    let stated = resolved.stated.as_ref()?;
+    let written = resolved.manifest.annotations.get(HUB_CERTIFICATION);
+    let written: Value = written.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let found = |key: &str| written["findings"][key].as_u64().map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX));
+    let origin = stated.origin.as_deref().and_then(|origin| PackageClass::of_word(origin).ok());
+    Some(HubWord {
+        level: stated.level,
+        score: written["score"].as_u64().and_then(|score| u8::try_from(score).ok()).filter(|score| *score <= 100),
+        origin,
+        findings: Findings {
+            critical: found("critical"),
+            high: found("high"),
+            medium: found("medium"),
+            low: found("low"),
+        },
+        deprecated: stated.deprecated,
+    })
+}
+
+/// Score and findings of the hub's manifest, as an annotation keeps them: whole numbers, rounded down.
+fn certification(written: &Value) -> Value {
+    let whole = |value: &Value| value.as_f64().filter(|n| *n >= 0.0).map(|n| n.floor() as u64);
+    let findings = ["critical", "high", "medium", "low"];
+    let findings: serde_json::Map<_, _> =
+        findings.map(|key| (key.to_owned(), json!(whole(&written["findings"][key])))).into_iter().collect();
+    json!({"score": whole(&written["score"]), "findings": findings})
+}
+
+/// The annotation of an image that holds [`certification`].
+const HUB_CERTIFICATION: &str = "info.mcp-hub.smcp.hub.certification";
 
 /// The bundle of a package in the store: the files of its topmost layer, which is the application's.
 ///
@@ -390,6 +426,7 @@ fn top(dir: &Path) -> io::Result<PathBuf> {
 fn image(
     manifest: &Manifest,
     label: String,
+    certification: Value,
     layer: &PackedLayer,
     delivered: &Delivered,
     store: &Store,
@@ -415,6 +452,7 @@ fn image(
     image.artifact_type = Some(media_type::SMCP_PACKAGE.into());
     image.annotations = BTreeMap::from([
         (HUB_MANIFEST.to_owned(), delivered.manifest_digest.to_string()),
+        (HUB_CERTIFICATION.to_owned(), certification.to_string()),
         (HUB_BUNDLE.to_owned(), delivered.bundle.descriptor().digest.to_string()),
         ("org.opencontainers.image.title".into(), delivered.package.clone()),
         ("org.opencontainers.image.version".into(), delivered.version.clone()),

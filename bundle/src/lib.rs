@@ -31,11 +31,11 @@ pub use evidence::{
     Standing,
 };
 pub use grant::{
-    CERTIFICATES, CallerEnv, Ceilings, Certificates, Denied, Egress, EnvFlag, FlagError, Grant, Mount, MountFlag,
+    Bounds, CERTIFICATES, CallerEnv, Certificates, Denied, Egress, EnvFlag, FlagError, Grant, Mount, MountFlag,
     NetworkCeiling, NetworkFlags, Reason, ReasonKind, Request, StateName, Subprocess, SubprocessFlag, Withheld,
     Workdir, judge, parse_env_file,
 };
-pub use hub::{from_hub, to_hub};
+pub use hub::{from_hub, hub_word, to_hub};
 pub use limits::{LimitRequest, Limits};
 pub use manifest::{
     ArgKind, ArgSpec, Entrypoint, EnvSpec, HostRuntime, LABEL, Manifest, ManifestError, Mcp, SERVER_NAME_LABEL, Source,

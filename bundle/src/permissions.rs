@@ -1,10 +1,13 @@
 //! What a manifest asks for. All of it is a request: what a run is granted is
 //! decided in `grant.rs`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use distribution::Digest;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::manifest::ManifestError;
 use crate::node::Node;
@@ -84,6 +87,33 @@ pub struct SubprocessRequest {
 type Result<T> = std::result::Result<T, ManifestError>;
 
 impl Permissions {
+    /// The one text that stands for these permissions, whatever their order in a manifest: compact JSON in UTF-8, with all
+    /// three members and theirs always there, keys and lists sorted (by bytes), each entry once, and each host of the network once
+    /// with all of its ports:
+    ///
+    /// ```json
+    /// {"filesystem":[{"access":"rw","from":"user","id":"ws","target":"/work"}],"network":{"outbound":[{"host":"api.acme.example","ports":[443]}]},"subprocess":{"allow":["/usr/bin/git"]}}
+    /// ```
+    pub fn canonical(&self) -> String {
+        let mut hosts: BTreeMap<String, BTreeSet<u16>> = BTreeMap::new();
+        for Outbound { host, ports } in &self.network.outbound {
+            hosts.entry(host.to_string()).or_default().extend(ports);
+        }
+        let outbound: Vec<_> = hosts.iter().map(|(host, ports)| json!({"host": host, "ports": ports})).collect();
+        let mut files: Vec<&FsRequest> = self.filesystem.iter().collect();
+        files.sort_by_key(|request| &request.id);
+        // A map of serde_json is sorted by its keys.
+        let file = |request: &&FsRequest| json!({"access": request.access, "from": request.from, "id": request.id, "target": request.target});
+        let files: Vec<_> = files.iter().map(file).collect();
+        let programs: BTreeSet<&PathBuf> = self.subprocess.allow.iter().collect();
+        json!({"filesystem": files, "network": {"outbound": outbound}, "subprocess": {"allow": programs}}).to_string()
+    }
+
+    /// Digest of [`Permissions::canonical`]: `permissions` of a certification.
+    pub fn digest(&self) -> Digest {
+        Digest::of(self.canonical().as_bytes())
+    }
+
     pub(crate) fn read(node: &Node) -> Result<Permissions> {
         let mut fields = node.fields()?;
         let permissions = Permissions {

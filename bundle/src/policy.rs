@@ -8,19 +8,24 @@
 mod ceilings;
 mod pattern;
 mod read;
+mod shown;
 mod source;
 mod trust;
 mod values;
 mod variables;
+mod weigh;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 pub use ceilings::{Ceilings, FilesystemCeiling, LimitCeilings, PathCeiling};
 pub use pattern::Pattern;
 pub use read::{PolicyError, Section};
+pub use shown::Shown;
 pub use source::{Source, Sourced};
 pub use trust::{Certifier, Predicate, SignatureRule, Who};
 pub use values::{Channel, HubLevels, LevelMode, NewPermissions, Pin, Unscored};
+pub use weigh::{Judgement, Subject, weigh};
 
 use crate::evidence::PackageClass;
 
@@ -163,6 +168,15 @@ impl Policy {
     /// What becomes of a version that asks for more than the accepted one.
     pub fn new_permissions(&self) -> Sourced<NewPermissions> {
         stated(&self.new_permissions, NewPermissions::default())
+    }
+}
+
+impl Policy {
+    /// The key files of everybody who is named.
+    pub fn keys(&self) -> BTreeSet<&Path> {
+        let signers = self.signatures.iter().flat_map(|rule| &rule.value.by);
+        let certifiers = self.certifiers.iter().flat_map(|list| &list.value).map(|one| &one.who);
+        signers.chain(certifiers).filter_map(Who::key).collect()
     }
 }
 

@@ -173,6 +173,8 @@ impl Hub {
         }
         match resolved.status.as_str() {
             "published" => Ok(resolution),
+            // Said at each start, by whoever judges what it stated.
+            "deprecated" if self.is_heard => Ok(resolution),
             "deprecated" => {
                 tracing::warn!("{} {} is deprecated, says its hub", self.place(), resolved.version);
                 Ok(resolution)

@@ -220,6 +220,12 @@ pub struct Run {
     /// The least tier of the cage that is acceptable: 1, 2 or 3 (`smcp doctor` shows this machine's)
     #[arg(long, value_name = "N")]
     pub tier: Option<u32>,
+    /// The least level of certification that is acceptable: 0 to 3
+    #[arg(long, value_name = "N")]
+    pub min_cert_level: Option<String>,
+    /// Warn of a score below N, of 100
+    #[arg(long, value_name = "N")]
+    pub warning_threshold: Option<String>,
     /// Use another set of the package's lasting directories; where it asks for none, its HOME lasts. NAME is one plain
     /// word of letters, digits, `.`, `_` and `-`
     #[arg(long, value_name = "NAME")]

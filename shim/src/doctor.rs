@@ -48,7 +48,7 @@ pub fn doctor(fix: bool, as_json: bool, settings: &Settings) -> Result<(), Failu
             "audit_log": journal.path(),
             "store": store.root(),
         }));
-        return run::require(report, settings.least_tier);
+        return run::require(report, settings.least_tier());
     }
     if fix {
         show_advice(report);
@@ -67,7 +67,7 @@ pub fn doctor(fix: bool, as_json: bool, settings: &Settings) -> Result<(), Failu
     outln!("{:18} the server of caller {} is uid {uid}", "user", caller.uid);
     outln!("{:18} {} can be written", "audit log", journal.path().display());
     outln!("{:18} {} can be used", "store", store.root().display());
-    run::require(report, settings.least_tier)
+    run::require(report, settings.least_tier())
 }
 
 /// A cage, and what of a run it could not have: a machine may refuse grants alone, as old kernels do to root, or egress,

@@ -1,6 +1,7 @@
 //! `smcp info`: what a package is, and what a run of it without flags would be granted.
 
-use bundle::{Manifest, Package, PackageOrigin, Request, format_size, judge};
+use bundle::policy::{Judgement, Policy};
+use bundle::{Manifest, Package, PackageClass, PackageOrigin, Request, Signer, format_size, judge};
 use distribution::{Mode, Pending, Reference, Store, configure, resolve};
 use runtime::{Caller, Identity, UserFlag};
 use serde_json::{Value, json};
@@ -10,6 +11,7 @@ use crate::record::grants;
 use crate::run::caller_env;
 use crate::settings::Settings;
 use crate::show::{self, outln};
+use crate::verdict::Verdict;
 
 /// Shows a package; asks its registry where it is not in the store.
 ///
@@ -24,12 +26,9 @@ pub fn info(text: &str, as_json: bool, settings: &Settings) -> Result<(), Failur
     let _pending = Pending::new(&resolved, &store)?;
     let package = Package::read(&configure(&resolved, &store, &network)?)?;
     let identity = Identity::of_caller(&Caller::of_this_process(), UserFlag::Default, 0);
-    let granted = match judge(
-        &package,
-        &Request::default(),
-        &settings.ceilings,
-        &caller_env(settings, &identity, &package, &reference, &network)?,
-    ) {
+    let verdict = Verdict::of(&resolved, &package, &reference, &network, settings, Policy::default())?;
+    let caller = caller_env(settings, &identity, &package, &reference, &network)?;
+    let granted = match judge(&package, &Request::default(), &verdict.bounds(settings), &caller) {
         Ok(grant) => {
             let mut granted = grants(&grant);
             granted["withheld"] = json!(grant.withheld);
@@ -37,15 +36,21 @@ pub fn info(text: &str, as_json: bool, settings: &Settings) -> Result<(), Failur
         }
         Err(denied) => json!({"refused": denied.reasons}),
     };
+    let judgement = &verdict.judgement;
+    let standing = &judgement.standing;
     let manifest: Value = serde_json::from_str(&package.manifest.to_label()).unwrap_or_default();
     let description = json!({
         "name": resolved.name,
         "digest": package.digest,
         "manifestDigest": package.manifest_digest,
         "origin": match package.origin { PackageOrigin::Smcp => "smcp", PackageOrigin::PlainImage => "plain image" },
-        "level": 0,
-        "score": null,
-        "signatures": "absent: not yet",
+        "level": standing.level,
+        "score": standing.score,
+        "class": standing.origin.map(PackageClass::word),
+        "certifier": standing.certifier.as_ref().map(Signer::to_string),
+        "signers": standing.signers.iter().map(Signer::to_string).collect::<Vec<_>>(),
+        "warnings": judgement.warnings,
+        "notes": judgement.notes,
         "manifest": manifest,
         "layers": package.layers.iter().map(|(layer, diff_id)| json!({
             "digest": layer.digest, "size": layer.size, "diffId": diff_id, "unpacked": store.layer(diff_id).is_some(),
@@ -55,22 +60,44 @@ pub fn info(text: &str, as_json: bool, settings: &Settings) -> Result<(), Failur
     if as_json {
         show::print_json(&description);
     } else {
-        print(&package, &package.manifest, &description);
+        print(&package, &package.manifest, judgement, &description);
     }
     Ok(())
 }
 
-fn print(package: &Package, manifest: &Manifest, description: &Value) {
+fn print(package: &Package, manifest: &Manifest, judgement: &Judgement, description: &Value) {
     outln!("package    {} {}", &manifest.name, &manifest.version);
     if let Some(text) = &manifest.description {
         outln!("           {}", text);
     }
     outln!("digest     {}", package.digest);
-    outln!("level      0 (nothing is certified), no score, no signature is read by this version");
+    standing(judgement);
     outln!("command    {}", &manifest.entrypoint.args.join(" "));
     for (layer, _) in &package.layers {
         outln!("layer      {} ({})", layer.digest, format_size(layer.size));
     }
     outln!("asks for   {}", description["manifest"]["permissions"]);
     outln!("granted    {}", description["granted"]);
+}
+
+/// What the package counts as, by whose word, and what does not count.
+pub fn standing(judgement: &Judgement) {
+    let standing = &judgement.standing;
+    let by = match (&standing.certifier, standing.level, standing.score) {
+        (Some(certifier), ..) => format!("certified by {certifier}"),
+        (None, 0, None) => "nothing is certified".into(),
+        (None, ..) => "by the word of its hub".into(),
+    };
+    let score = standing.score.map_or("no score".into(), |score| format!("score {score}"));
+    let origin = standing.origin.map_or("of unknown origin".into(), |origin| format!("origin {origin}"));
+    outln!("level      {} ({by}), {score}, {origin}", standing.level);
+    for signer in &standing.signers {
+        outln!("signed     by {signer}");
+    }
+    for warning in &judgement.warnings {
+        outln!("warning    {warning}");
+    }
+    for note in &judgement.notes {
+        outln!("note       {note}");
+    }
 }

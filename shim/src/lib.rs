@@ -6,6 +6,7 @@
 
 pub mod cli;
 mod doctor;
+mod evidence;
 pub mod exit;
 mod info;
 mod learn;
@@ -19,6 +20,7 @@ mod show;
 mod store;
 mod tool;
 mod unpack;
+mod verdict;
 mod why;
 
 use std::process::ExitCode;

@@ -1,11 +1,13 @@
 //! What the audit log learns of a run, gathered as the story goes.
 
-use bundle::{Certificates, Grant, Subprocess};
+use bundle::{Certificates, Denied, Grant, PackageClass, Signer, Subprocess};
 use distribution::Resolved;
 use runtime::journal::{Ending, Journal, JournalError, Ticket};
 use runtime::{HostInterpreter, Report, Watched};
 use serde_json::{Map, Value, json};
 use ulid::Ulid;
+
+use crate::verdict::Verdict;
 
 /// The begin entry in the making.
 #[derive(Debug)]
@@ -34,11 +36,26 @@ impl Record {
         self.set("name", json!(resolved.name));
         self.set("digest", json!(resolved.descriptor.digest));
         self.set("manifest_digest", json!(resolved.manifest_descriptor.digest));
-        // No attestation is read yet: level 0 and unscored is what every package is.
-        self.set("level", json!(0));
-        self.set("score", Value::Null);
-        self.set("signer", Value::Null);
-        self.set("policy", json!("absent: not yet"));
+    }
+
+    /// What policy says of the package.
+    pub fn judged(&mut self, verdict: &Verdict) {
+        let standing = &verdict.judgement.standing;
+        self.set("level", json!(standing.level));
+        self.set("score", json!(standing.score));
+        self.set("origin", json!(standing.origin.map(PackageClass::word)));
+        self.set("certifier", json!(standing.certifier.as_ref().map(Signer::to_string)));
+        self.set("signers", standing.signers.iter().map(Signer::to_string).collect());
+        let sources: Vec<_> = verdict.policy.sources().iter().map(ToString::to_string).collect();
+        self.set("policy", json!({"verdict": "granted", "sources": sources}));
+    }
+
+    /// That a run is denied, for which reasons.
+    pub fn denied(&mut self, denied: &Denied) {
+        if let Some(policy) = self.fields.get_mut("policy") {
+            policy["verdict"] = json!("denied");
+            policy["reasons"] = denied.reasons.iter().map(|reason| reason.what.as_str()).collect();
+        }
     }
 
     /// What the run was granted. Names of variables, never values.

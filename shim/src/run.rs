@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use bundle::policy::Policy;
 use bundle::{Access, parse_count, parse_duration, parse_env_file, parse_millicores, parse_size};
 use bundle::{
     CallerEnv, FlagError, LimitRequest, MountFlag, NetworkFlags, OutboundError, Package, Request, SubprocessFlag,
@@ -26,6 +27,7 @@ use crate::relay;
 use crate::settings::Settings;
 use crate::show;
 use crate::unpack;
+use crate::verdict::Verdict;
 
 /// Runs a server and returns smcp's exit code. Whatever happens inside, the audit log gets one begin and one end entry;
 /// where it cannot be written, nothing runs.
@@ -152,12 +154,12 @@ fn story(
     let pending = Pending::new(&resolved, &store)?;
     let image = configure(&resolved, &store, &network)?;
     let package = Package::read(&image)?;
-    let grant = judge(
-        &package,
-        &request,
-        &settings.ceilings,
-        &caller_env(settings, &identity, &package, &reference, &network)?,
-    )?;
+    let verdict = Verdict::of(&resolved, &package, &reference, &network, settings, policy_of_flags(typed)?)?;
+    record.judged(&verdict);
+    verdict.judgement.warnings.iter().for_each(|warning| show::warn(warning));
+    let caller = caller_env(settings, &identity, &package, &reference, &network)?;
+    let grant =
+        judge(&package, &request, &verdict.bounds(settings), &caller).inspect_err(|denied| record.denied(denied))?;
     grant.withheld.iter().for_each(show::withheld);
     grant.notes.iter().for_each(|note| show::warn(note));
     record.granted(&grant);
@@ -227,8 +229,8 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// The least tier that is acceptable: a flag makes the configuration's stricter, never weaker.
 fn least_tier(typed: &cli::Run, settings: &Settings) -> Result<Tier, Failure> {
     match typed.tier.map(Tier::try_from) {
-        None => Ok(settings.least_tier),
-        Some(Ok(tier)) if tier > Tier::Zero => Ok(tier.max(settings.least_tier)),
+        None => Ok(settings.least_tier()),
+        Some(Ok(tier)) if tier > Tier::Zero => Ok(tier.max(settings.least_tier())),
         Some(_) => Err(Failure::new(exit::USAGE, "--tier: there are tiers 1, 2 and 3")),
     }
 }
@@ -275,6 +277,12 @@ pub fn require(report: &Report, least: Tier) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// What the flags say of policy, which is stricter than the configuration's or means nothing.
+fn policy_of_flags(typed: &cli::Run) -> Result<Policy, Failure> {
+    Policy::of_flags(typed.min_cert_level.as_deref(), typed.warning_threshold.as_deref())
+        .map_err(|why| Failure::new(exit::USAGE, why))
 }
 
 /// What was typed, as what it means.
@@ -422,7 +430,7 @@ pub fn caller_env(
 
 /// Whose lasting directories a package gets: what its versions share. A manifest's name is its publisher's word, so it counts
 /// only among the packages of one layout, which the user put there.
-fn family(package: &Package, reference: &Reference, network: &Network) -> Result<String, Failure> {
+pub fn family(package: &Package, reference: &Reference, network: &Network) -> Result<String, Failure> {
     let family = distribution::family(reference, network)?;
     Ok(match reference {
         Reference::OciLayout(_) => format!("{family}:{}", package.manifest.name),

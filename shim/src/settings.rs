@@ -4,23 +4,24 @@
 
 use std::collections::BTreeMap;
 use std::env;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bundle::policy::{Source, Sourced};
-use bundle::{Ceilings, parse_count, parse_duration, parse_millicores, parse_size};
+use bundle::policy::{Policy, Section};
+use bundle::{Limits, parse_count, parse_duration, parse_millicores, parse_size};
 use distribution::{Access, Allowance, DockerFile, HostAccess, Mode, Name, Network, Reference, Secret, registry_host};
 use runtime::Tier;
 use runtime::egress::Proxies;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_saphyr::Spanned;
 
 use crate::exit::{self, Failure};
 
-const SYSTEM_FILE: &str = "/etc/smcp/config.yaml";
-const ORGANISATION: [&str; 2] = ["/etc/smcp/policy.yaml", "/etc/smcp/policy.d"];
+/// The organisation's directory: `config.yaml`, `policy.yaml`, `policy.d`. Nothing but root's hand makes it another one: no variable
+/// and no flag does.
+const ORGANISATION: &str = "/etc/smcp";
 const DEFAULT_REGISTRY: &str = "https://registry.mcp-hub.info";
 
 /// What is configured.
@@ -42,12 +43,14 @@ pub struct Settings {
     pub audit_log: PathBuf,
     /// The directory of the user's own configuration.
     pub home: PathBuf,
-    /// `max_*`, and `policy.ceilings`: the most that a run may be granted.
-    pub ceilings: Ceilings,
+    /// `max_*`: the most that a manifest gets, and what a run has where nobody says.
+    pub max: Limits,
+    /// What the files in `/etc/smcp` say of policy.
+    organisation: Policy,
+    /// What the user's file and environment say of it.
+    own: Policy,
     /// How long a tag that was looked up is good.
     pub refresh: Duration,
-    /// The least tier of a cage that is acceptable, `policy.min_tier`.
-    pub least_tier: Tier,
     /// `off`, `error`, `warn`, `info`, `debug` or `trace`.
     pub log_level: String,
 }
@@ -90,9 +93,10 @@ impl Settings {
             state: base("XDG_STATE_HOME", ".local/state").join("smcp"),
             audit_log: own.join("audit.log"),
             home: own,
-            ceilings: Ceilings::default(),
+            max: Limits::default(),
+            organisation: Policy::default(),
+            own: Policy::default(),
             refresh: Duration::from_secs(24 * 3600),
-            least_tier: Tier::One,
             log_level: "warn".into(),
         }
     }
@@ -103,42 +107,63 @@ impl Settings {
     /// Of code 119, with file, line and key: a file that does not parse, an unknown key or value, and anything that this
     /// version would not enforce.
     pub fn read(named: Option<&Path>) -> Result<Settings, Failure> {
+        Settings::read_with(Path::new(ORGANISATION), named)
+    }
+
+    fn read_with(organisation: &Path, named: Option<&Path>) -> Result<Settings, Failure> {
         let mut settings = Settings::defaults();
-        for path in ORGANISATION {
-            if Path::new(path).exists() {
-                return Err(not_enforced(Path::new(path), "an organisation's policy"));
-            }
-        }
+        settings.read_organisation(organisation)?;
         let user_file = settings.home.join("config.yaml");
         let named = named.map(Path::to_owned).or_else(|| env::var_os("MCP_CONFIG").map(PathBuf::from));
         let must_exist = named.is_some();
-        settings.read_file(Path::new(SYSTEM_FILE), false)?;
-        settings.read_file(&named.unwrap_or(user_file), must_exist)?;
+        let home = env::home_dir();
+        let own = settings.read_file(&named.unwrap_or(user_file), must_exist, home.as_deref())?;
+        settings.own = settings.own.together(own);
         settings.read_proxies();
         settings.read_environment()?;
         Ok(settings)
     }
 
-    fn read_file(&mut self, path: &Path, must_exist: bool) -> Result<(), Failure> {
-        let fail = |why: &dyn std::fmt::Display| {
-            Failure::new(exit::CONFIGURATION, format!("configuration {}: {why}", path.display()))
-        };
-        let text = match read_small(path).and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other)) {
-            Ok(text) => text,
-            Err(why) if why.kind() == std::io::ErrorKind::NotFound && !must_exist => return Ok(()),
-            Err(why) if why.kind() == std::io::ErrorKind::NotFound => {
-                return Err(fail(&why)
-                    .hint("--config and MCP_CONFIG name a file that is there; without them there may be none"));
-            }
-            Err(why) => return Err(fail(&why)),
-        };
-        if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
-            return Ok(());
+    /// The policy in force, with that of the flags: of the organisation's and the user's what is stricter.
+    pub fn policy(&self, flags: Policy) -> Policy {
+        self.organisation.clone().stricter(self.own.clone().together(flags))
+    }
+
+    /// The least tier of a cage that is acceptable, `policy.min_tier`.
+    pub fn least_tier(&self) -> Tier {
+        let least = self.organisation.min_tier().value.max(self.own.min_tier().value);
+        Tier::try_from(u32::from(least)).unwrap_or(Tier::Three)
+    }
+
+    /// Reads the organisation's files. Where there is no such directory that is all that is asked.
+    fn read_organisation(&mut self, directory: &Path) -> Result<(), Failure> {
+        match directory.symlink_metadata() {
+            Err(why) if why.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(why) => return Err(unreadable(directory, &why)),
+            Ok(_) => {}
         }
-        let file: File = serde_saphyr::from_str(&text)
-            .map_err(|why: serde_saphyr::Error| fail(&without_logins(&why.without_snippet().to_string())))?;
-        if let Some(key) = file.not_enforced() {
-            return Err(not_enforced(path, &key));
+        // `HOME` is the user's word, and `~` in these files is not about that.
+        let home = home_of_account()?;
+        let mut policies = vec![self.read_file(&directory.join("config.yaml"), false, home.as_deref())?];
+        for path in policy_files(directory)? {
+            policies.extend(read_policy(&path, home.as_deref())?);
+        }
+        self.organisation = policies.into_iter().fold(Policy::default(), Policy::together);
+        Ok(())
+    }
+
+    /// Reads a configuration file; gives its policy. `home` is what `~` stands for in that.
+    fn read_file(&mut self, path: &Path, must_exist: bool, home: Option<&Path>) -> Result<Policy, Failure> {
+        let fail = |why: &dyn std::fmt::Display| unreadable(path, why);
+        let Some(file) = read_yaml::<File>(path)? else {
+            return match must_exist && !path.exists() {
+                false => Ok(Policy::default()),
+                true => Err(fail(&"no such file")
+                    .hint("--config and MCP_CONFIG name a file that is there; without them there may be none")),
+            };
+        };
+        if file.relay.is_some() {
+            return Err(not_enforced(path, "relay"));
         }
         if file.audit_enabled == Some(false) {
             return Err(fail(&"audit_enabled: false: every run is recorded, and nothing can switch that off"));
@@ -151,20 +176,8 @@ impl Settings {
             let access = registry.access().map_err(|why| fail(&format!("registries: {name}: {why}")))?;
             self.access.hosts.insert(host, access);
         }
-        if let Some(NetworkCeiling { allow, deny }) = file.policy.and_then(|policy| policy.ceilings?.network) {
-            let source = |line| Source::File { path: path.into(), line };
-            let read = |list: &Spanned<Vec<String>>| {
-                destinations("allow", list.value.iter())
-                    .map(|value| Sourced { value, source: source(list.referenced.line()) })
-            };
-            let allow = allow.as_ref().map(read).transpose().map_err(|why| fail(&why))?;
-            let denials = destinations("deny", deny.iter().map(|text| &text.value)).map_err(|why| fail(&why))?;
-            let lines = deny.iter().map(|text| source(text.referenced.line()));
-            let deny = denials.into_iter().zip(lines).map(|(value, source)| Sourced { value, source }).collect();
-            let network = std::mem::take(&mut self.ceilings.network);
-            self.ceilings.network = network.and(bundle::NetworkCeiling::new(allow, deny));
-        }
-        Ok(())
+        let policy = file.policy.map(|section| section.read(path, home)).transpose();
+        policy.map(Option::unwrap_or_default).map_err(wrong_policy)
     }
 
     /// The variables that other programs have for proxies, the ones in capitals first.
@@ -193,6 +206,16 @@ impl Settings {
                 self.registry_token = Some(Secret::new(value.to_str().ok_or_else(|| fail("it is not UTF-8"))?));
             } else if key == "audit_enabled" {
                 return Err(fail("every run is recorded, and nothing can switch that off"));
+            } else if let Some(policy) = key.strip_prefix("policy_") {
+                let (variable, value) = (name.to_str().unwrap_or_default(), value.to_str());
+                let value = value.ok_or_else(|| fail("it is not UTF-8"))?;
+                let read = Policy::of_variable(variable, policy, value, env::home_dir().as_deref());
+                let stated = read.ok_or_else(|| {
+                    fail("there is no such key of policy, or it takes more structure than a variable has")
+                        .hint("docs/configuration.md lists the keys; signatures, certifiers and paths stand in files")
+                })?;
+                let stated = stated.map_err(|why| fail(&format!("{}: {}", why.key, why.why)))?;
+                self.own = std::mem::take(&mut self.own).together(stated);
             } else if SECTIONS.iter().any(|section| key.starts_with(section)) {
                 return Err(fail("this version of smcp has no such setting, and would not enforce it"));
             }
@@ -217,18 +240,12 @@ impl Settings {
                 self.log_level = value.into();
             }
             "refresh" => self.refresh = parse_duration(value).map_err(unit)?,
-            "timeout" => self.ceilings.max.timeout = parse_duration(value).map_err(unit)?,
-            "max_cpu_time" => self.ceilings.max.cpu_time = parse_duration(value).map_err(unit)?,
-            "max_memory" => self.ceilings.max.memory = parse_size(value).map_err(unit)?,
-            "max_cpu" => self.ceilings.max.cpu = parse_millicores(value).map_err(unit)?,
-            "max_pids" => self.ceilings.max.pids = parse_count(value).map_err(unit)?,
-            "max_fds" => self.ceilings.max.fds = parse_count(value).map_err(unit)?,
-            "policy_min_tier" => {
-                let tier = value.parse::<u32>().ok().and_then(|number| Tier::try_from(number).ok());
-                let tier = tier.filter(|tier| *tier > Tier::Zero);
-                // Policies only tighten.
-                self.least_tier = self.least_tier.max(tier.ok_or_else(|| format!("{value:?} is none of 1, 2, 3"))?);
-            }
+            "timeout" => self.max.timeout = parse_duration(value).map_err(unit)?,
+            "max_cpu_time" => self.max.cpu_time = parse_duration(value).map_err(unit)?,
+            "max_memory" => self.max.memory = parse_size(value).map_err(unit)?,
+            "max_cpu" => self.max.cpu = parse_millicores(value).map_err(unit)?,
+            "max_pids" => self.max.pids = parse_count(value).map_err(unit)?,
+            "max_fds" => self.max.fds = parse_count(value).map_err(unit)?,
             _ => unreachable!("{key} is not in KEYS"),
         }
         Ok(())
@@ -264,7 +281,7 @@ impl Settings {
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Keys with a value, as `set` takes them.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 15] = [
     "registry_url",
     "proxy_https",
     "proxy_no_proxy",
@@ -280,11 +297,10 @@ const KEYS: [&str; 16] = [
     "max_cpu",
     "max_pids",
     "max_fds",
-    "policy_min_tier",
 ];
 
 /// Beginnings of variables that can only be meant for smcp: a misspelt one must not be ignored.
-const SECTIONS: [&str; 7] = ["policy_", "registries_", "proxy_", "max_", "audit_", "registry_", "cache_"];
+const SECTIONS: [&str; 6] = ["registries_", "proxy_", "max_", "audit_", "registry_", "cache_"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -303,7 +319,7 @@ struct File {
     max_pids: Option<Scalar>,
     max_fds: Option<Scalar>,
     audit_enabled: Option<bool>,
-    policy: Option<Policy>,
+    policy: Option<Section>,
     #[serde(default)]
     registries: BTreeMap<String, Registry>,
     proxy: Option<Proxy>,
@@ -346,29 +362,11 @@ struct Proxy {
     no_proxy: Option<String>,
 }
 
-/// What of the policy this version enforces.
-#[derive(Deserialize)]
-struct Policy {
-    min_tier: Option<Scalar>,
-    ceilings: Option<Ceiling>,
-    #[serde(flatten)]
-    more: BTreeMap<String, IgnoredAny>,
-}
-
-/// What of `policy.ceilings` this version enforces.
-#[derive(Deserialize)]
-struct Ceiling {
-    network: Option<NetworkCeiling>,
-    #[serde(flatten)]
-    more: BTreeMap<String, IgnoredAny>,
-}
-
+/// `policy.yaml` and the files of `policy.d`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NetworkCeiling {
-    allow: Option<Spanned<Vec<String>>>,
-    #[serde(default)]
-    deny: Vec<Spanned<String>>,
+struct PolicyFile {
+    policy: Option<Section>,
 }
 
 /// A number or a text: `1000` and `"1000"` mean the same.
@@ -380,17 +378,6 @@ enum Scalar {
 }
 
 impl File {
-    fn not_enforced(&self) -> Option<String> {
-        if let Some(key) = self.policy.iter().flat_map(|policy| policy.more.keys()).next() {
-            return Some(format!("policy.{key}"));
-        }
-        let ceilings = self.policy.iter().filter_map(|policy| policy.ceilings.as_ref());
-        if let Some(key) = ceilings.flat_map(|ceilings| ceilings.more.keys()).next() {
-            return Some(format!("policy.ceilings.{key}"));
-        }
-        self.relay.is_some().then(|| "relay".to_owned())
-    }
-
     fn values(&self) -> Vec<(&'static str, String)> {
         let text = |value: &Option<String>| value.clone();
         let scalar = |value: &Option<Scalar>| {
@@ -415,7 +402,6 @@ impl File {
             ("max_cpu", scalar(&self.max_cpu)),
             ("max_pids", scalar(&self.max_pids)),
             ("max_fds", scalar(&self.max_fds)),
-            ("policy_min_tier", scalar(&self.policy.as_ref().and_then(|policy| policy.min_tier.clone()))),
         ]
         .into_iter()
         .filter_map(|(key, value)| Some((key, value?)))
@@ -432,15 +418,64 @@ fn without_logins(text: &str) -> String {
     text.split_inclusive(|c: char| c.is_whitespace() || c == '"').map(word).collect()
 }
 
-/// Reads a list of `policy.ceilings.network`.
-fn destinations<'a, T: std::str::FromStr<Err = bundle::OutboundError>>(
-    key: &str,
-    list: impl Iterator<Item = &'a String>,
-) -> Result<Vec<T>, String> {
-    let read = |(at, text): (usize, &String)| {
-        text.parse().map_err(|why| format!("policy.ceilings.network.{key}[{at}]: {why}; {}", T::Err::hint(&why)))
+/// `policy.yaml`, then the files of `policy.d` by their names.
+fn policy_files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let parts = directory.join("policy.d");
+    let entries = match std::fs::read_dir(&parts) {
+        Ok(entries) => entries.collect::<Result<Vec<_>, _>>(),
+        Err(why) if why.kind() == ErrorKind::NotFound && parts.symlink_metadata().is_err() => Ok(Vec::new()),
+        Err(why) => Err(why),
     };
-    list.enumerate().map(read).collect()
+    let entries = entries.map_err(|why| unreadable(&parts, &why))?;
+    let mut files: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
+    if let Some(path) = files.iter().find(|path| path.extension().is_some_and(|end| end == "yml")) {
+        return Err(unreadable(path, &"files of policy.d end in .yaml").hint("rename it, or remove it"));
+    }
+    files.retain(|path| path.extension().is_some_and(|end| end == "yaml"));
+    files.sort();
+    files.insert(0, directory.join("policy.yaml"));
+    Ok(files)
+}
+
+fn read_policy(path: &Path, home: Option<&Path>) -> Result<Option<Policy>, Failure> {
+    let section = read_yaml::<PolicyFile>(path)?.and_then(|file| file.policy);
+    section.map(|section| section.read(path, home)).transpose().map_err(wrong_policy)
+}
+
+/// Reads a file; none where it is absent or holds nothing but comments. A link that leads nowhere is not absent.
+fn read_yaml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
+    let fail = |why: &dyn std::fmt::Display| unreadable(path, why);
+    let text = match read_small(path).and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other)) {
+        Ok(text) => text,
+        Err(why) if why.kind() == ErrorKind::NotFound && path.symlink_metadata().is_err() => return Ok(None),
+        Err(why) => return Err(fail(&why)),
+    };
+    if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+        return Ok(None);
+    }
+    let read = serde_saphyr::from_str(&text);
+    read.map(Some).map_err(|why: serde_saphyr::Error| fail(&without_logins(&why.without_snippet().to_string())))
+}
+
+fn unreadable(path: &Path, why: &dyn std::fmt::Display) -> Failure {
+    Failure::new(exit::CONFIGURATION, format!("configuration {}: {why}", path.display()))
+}
+
+fn wrong_policy(why: bundle::policy::PolicyError) -> Failure {
+    Failure::new(exit::CONFIGURATION, format!("configuration {why}"))
+}
+
+/// The home directory by the table of accounts.
+fn home_of_account() -> Result<Option<PathBuf>, Failure> {
+    let accounts = Path::new("/etc/passwd");
+    let text = read_small(accounts).map_err(|why| unreadable(accounts, &why))?;
+    let own = rustix::process::getuid().as_raw().to_string();
+    let text = String::from_utf8_lossy(&text);
+    let fields = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let mut homes = fields
+        .filter(|fields| fields.get(2) == Some(&own.as_str()))
+        .filter_map(|fields| fields.get(5).map(PathBuf::from));
+    Ok(homes.next().filter(|home| home.is_absolute()))
 }
 
 /// A regular file of at most 1 MiB: a pipe would hold the start up, a device would never end.
@@ -510,7 +545,8 @@ mod tests {
         let file = dir.path().join("config.yaml");
         std::fs::write(&file, text).unwrap();
         let mut settings = Settings::defaults();
-        settings.read_file(&file, true).map(|()| settings)
+        settings.own = settings.read_file(&file, true, None)?;
+        Ok(settings)
     }
 
     #[test]
@@ -518,11 +554,8 @@ mod tests {
         let settings =
             read("max_memory: 1G\nmax_cpu: 500\nmax_pids: \"64\"\ntimeout: 1h30m\naudit_log_file: /x/audit.log\n")
                 .unwrap();
-        assert_eq!(
-            (settings.ceilings.max.memory, settings.ceilings.max.cpu, settings.ceilings.max.pids),
-            (1 << 30, 500, 64)
-        );
-        assert_eq!(settings.ceilings.max.timeout, Duration::from_secs(5400));
+        assert_eq!((settings.max.memory, settings.max.cpu, settings.max.pids), (1 << 30, 500, 64));
+        assert_eq!(settings.max.timeout, Duration::from_secs(5400));
         assert_eq!(settings.audit_log, Path::new("/x/audit.log"));
     }
 
@@ -532,8 +565,9 @@ mod tests {
             ("max_memory: 512MB", "max_memory"),
             ("max_memroy: 1G", "max_memroy"),
             ("audit_enabled: false", "audit_enabled"),
-            ("policy:\n  min_tier: 1\n  min_cert_level: 1", "policy.min_cert_level is not enforced"),
-            ("policy:\n  min_tier: 4", "policy_min_tier"),
+            ("policy:\n  min_tier: 1\n  min_cert_level: 4", "config.yaml:3: policy.min_cert_level"),
+            ("policy:\n  min_tier: 4", "policy.min_tier"),
+            ("policy:\n  min_cert_levle: 2", "min_cert_levle"),
             ("a: [", "config.yaml"),
             ("registries:\n  https://a.example: {}", "is not HOST[:PORT]"),
             ("registries:\n  a.example: {ca_flie: /x}", "ca_flie"),
@@ -541,7 +575,6 @@ mod tests {
             ("proxy:\n  http: http://x", "http"),
             ("relay: auto", "relay is not enforced"),
             ("cache_dir: relative", "cache_dir"),
-            ("policy: {ceilings: {subprocess: {allow: []}}}", "policy.ceilings.subprocess is not enforced"),
             ("policy: {ceilings: {network: {allow: [], alow: []}}}", "alow"),
             ("policy: {ceilings: {network: {allow: [a.test, '*']}}}", "policy.ceilings.network.allow[1]: `*`"),
             ("policy: {ceilings: {network: {deny: ['a.test:http']}}}", "`http` is no port"),

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use bundle::build::{BuildOptions, Cage, Caged, build as build_package};
+use bundle::policy::Policy;
 use bundle::{Package, format_size};
 use distribution::{
     Allowance, Mode, Network, Pending, Reference, Removed, Store, canonical, configure, fetch, push as publish, resolve,
@@ -16,6 +17,7 @@ use crate::settings::Settings;
 use crate::show::{self, outln};
 use crate::tool;
 use crate::unpack;
+use crate::verdict::Verdict;
 
 /// Fetches and unpacks packages.
 ///
@@ -31,6 +33,9 @@ pub fn pull(references: &[String], registry: Option<&str>, settings: &Settings) 
         let pending = Pending::new(&resolved, &store)?;
         let image = configure(&resolved, &store, &network)?;
         let package = Package::read(&image)?;
+        let verdict = Verdict::of(&resolved, &package, &reference, &network, settings, Policy::default())?;
+        verdict.judgement.warnings.iter().for_each(|warning| show::warn(warning));
+        verdict.judgement.passed()?;
         let shown = Download::asked_for(&resolved);
         fetch(&image, &store, &network, &|step| shown.step(step))?;
         drop(shown);

@@ -105,7 +105,7 @@ fn in_cage(
     record.runs_by(host.as_ref());
     let plan = Plan::new(&grant, empty.path.clone(), identity, host.as_ref());
     let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
-    let least = settings.least_tier.max(Tier::Two);
+    let least = settings.least_tier().max(Tier::Two);
     let proxies = if plan.egress.is_empty() { Proxies::none() } else { settings.proxies()? };
     let uncaged = |failure: Failure| failure.hint(UNCAGED);
     let cage = ahead.prepare(&plan, &settings.private(), least, &signals, proxies, Recording::Nothing);

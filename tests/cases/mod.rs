@@ -1,6 +1,6 @@
 //! What people who run servers have met, as tests: each is named by the number of its row, L for the life of a run, E for
 //! its environment, K for what the kernel offers, A for how a package gets here,
-//! N for the network, U for hostile archives. [`ROWS`] says what each row means at each tier.
+//! N for the network, T for trust, U for hostile archives. [`ROWS`] says what each row means at each tier.
 
 mod acquire;
 mod cgroups;
@@ -9,6 +9,7 @@ mod kernel;
 mod lifecycle;
 mod limits;
 mod network;
+mod trust;
 mod unpack;
 
 use std::collections::BTreeSet;
@@ -43,7 +44,7 @@ const fn row(number: &'static str, what: &'static str, tiers_2_and_3: Meaning, t
 }
 
 /// Every row that has tests.
-const ROWS: [Row; 67] = [
+const ROWS: [Row; 72] = [
     row(
         "L1",
         "the client closes stdin, smcp gets SIGTERM or SIGKILL, the client is killed: nothing is left",
@@ -205,6 +206,11 @@ const ROWS: [Row; 67] = [
         Holds,
         NAMES,
     ),
+    row("T1", "a level is demanded: of a package that has it, that has less, that nobody certified", Holds, Holds),
+    row("T2", "three modes; another word, a broken file, an unknown key or variable stops the run", Holds, Holds),
+    row("T3", "a score below the threshold warns; none passes no least score", Holds, Holds),
+    row("T4", "an organisation's policy is only tightened, and named by what it refuses", Holds, Holds),
+    row("T5", "revoked and quarantined versions never run, deprecated ones warn", Holds, Holds),
 ];
 
 /// What becomes of names at tier 1.
@@ -212,11 +218,20 @@ const NAMES: Meaning =
     Refused("names need a network namespace; by `--net-by-port` ports alone are granted, to every host");
 
 /// The rows that come with another part of smcp.
-const LATER: [(&str, &str); 2] =
-    [("L8", "an answer in place of a server that crashed: with the relay"), ("E3", "secrets in no log: with trust")];
+const LATER: [(&str, &str); 9] = [
+    ("L8", "an answer in place of a server that crashed: with the relay"),
+    ("E3", "secrets in no log: with trust"),
+    ("T6", "a version that asks for more stops until that is accepted: with acceptance"),
+    ("T7", "tools that changed are blocked: with the relay"),
+    ("T8", "the warning carries nothing of the server's: with the relay"),
+    ("T9", "what was done to a log shows: with the audit"),
+    ("T10", "nothing runs without a log: with the audit"),
+    ("T11", "one begin and one end for every run: with the audit"),
+    ("T12", "signatures of other tools: with signatures"),
+];
 
 /// How many rows there are of each letter.
-const NUMBERS: [(&str, usize); 5] = [("L", 12), ("E", 17), ("K", 11), ("A", 13), ("N", 16)];
+const NUMBERS: [(&str, usize); 6] = [("L", 12), ("E", 17), ("K", 11), ("A", 13), ("N", 16), ("T", 12)];
 
 #[test]
 fn every_row_stands_once_in_the_table() {
@@ -245,7 +260,7 @@ fn every_row_has_a_test_that_is_named_by_it() {
 fn number_of(name: &str) -> Option<String> {
     let (number, _) = name.split_once('_')?;
     let (letter, digits) = number.split_at_checked(1)?;
-    let counts = "lekan".contains(letter) && !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let counts = "lekant".contains(letter) && !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     counts.then(|| number.to_uppercase())
 }
 

@@ -4,16 +4,19 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
+use super::ceilings::{beyond, hint, of_variable};
 use super::certificates::{CERTIFICATES, OF_CALLER};
 use super::{CallerEnv, EnvFlag, Request, Verdict};
 use crate::Secret;
 use crate::package::Package;
+use crate::policy::Ceilings;
 
 /// Composes the whole environment of the server: a few defaults, the image's,
 /// the manifest's defaults, where the caller's `certificates` are, the account, the flags; what comes later wins.
 pub(super) fn compose(
     package: &Package,
     request: &Request,
+    ceilings: &Ceilings,
     caller: &CallerEnv,
     certificates: bool,
     verdict: &mut Verdict,
@@ -22,19 +25,24 @@ pub(super) fn compose(
     let mut set = |name: &str, value: &str| env.insert(name.to_string(), Secret::new(value));
     set("PATH", DEFAULT_PATH);
     set("LANG", "C.UTF-8");
-    for name in INHERITED {
+    for name in INHERITED.iter().filter(|name| of_variable(ceilings, name).is_none()) {
         if let Some(value) = caller.vars.get(OsStr::new(name)).and_then(|value| value.to_str()) {
             set(name, value);
         }
     }
     for (name, value) in package.config.config.env.iter().filter_map(|line| line.split_once('=')) {
         if !name.is_empty() && !value.contains('\0') && !name.contains('\0') {
-            set(name, value);
+            match of_variable(ceilings, name) {
+                None => drop(set(name, value)),
+                Some(source) => verdict.withhold(format!("variable {name}"), &beyond(source), None),
+            }
         }
     }
     for spec in &package.manifest.env {
-        if let Some(value) = &spec.default {
-            set(&spec.name, value);
+        match (&spec.default, of_variable(ceilings, &spec.name)) {
+            (_, Some(source)) => verdict.withhold(format!("variable {}", spec.name), &beyond(source), None),
+            (Some(value), None) => drop(set(&spec.name, value)),
+            (None, None) => {}
         }
     }
     for name in OF_CALLER.iter().filter(|_| certificates) {
@@ -49,13 +57,19 @@ pub(super) fn compose(
         None => verdict.usage("the home directory inside is not UTF-8", None),
     }
     for flag in &request.env {
+        if let Some(source) = of_variable(ceilings, &flag.name) {
+            verdict.policy(format!("--env {}: {}", flag.name, beyond(source)), hint());
+            continue;
+        }
         if let Some(value) = value_of(flag, caller, verdict) {
             env.insert(flag.name.clone(), value);
         }
     }
     for spec in &package.manifest.env {
         let given = request.env.iter().any(|flag| flag.name == spec.name);
-        if spec.required && !given && !env.contains_key(&spec.name) {
+        if let Some(source) = of_variable(ceilings, &spec.name).filter(|_| spec.required && !given) {
+            verdict.policy(format!("the required variable {}: {}", spec.name, beyond(source)), hint());
+        } else if spec.required && !given && !env.contains_key(&spec.name) {
             let name = &spec.name;
             let hint = match caller.vars.contains_key(OsStr::new(name)) {
                 true => format!("--env {name} passes the caller's value"),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
+use super::ceilings::FileCeiling;
 use super::{CallerEnv, Mount, MountFlag, Request, Verdict};
 use crate::manifest::ArgSpec;
 use crate::permissions::{Access, FsRequest, KERNEL_DIRECTORIES, Origin};
@@ -12,6 +13,7 @@ use crate::permissions::{Access, FsRequest, KERNEL_DIRECTORIES, Origin};
 /// The grants of files, as they are gathered.
 pub(super) struct Files<'a> {
     caller: &'a CallerEnv,
+    ceiling: FileCeiling<'a>,
     /// Found out once something is to be granted.
     protected: OnceCell<Vec<PathBuf>>,
     mounts: BTreeMap<PathBuf, Mount>,
@@ -21,9 +23,9 @@ pub(super) struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    pub(super) fn new(caller: &'a CallerEnv) -> Files<'a> {
+    pub(super) fn new(caller: &'a CallerEnv, ceiling: FileCeiling<'a>) -> Files<'a> {
         let (protected, mounts, answered) = Default::default();
-        Files { caller, protected, mounts, cwd: None, answered }
+        Files { caller, ceiling, protected, mounts, cwd: None, answered }
     }
 
     /// Grants what the flags name.
@@ -123,6 +125,10 @@ impl<'a> Files<'a> {
         };
         if let Some((why, hint)) = self.refusal(&real, &target) {
             verdict.policy(format!("{name}: {why}"), hint.to_string());
+            return None;
+        }
+        if let Some((why, hint)) = self.ceiling.refusal(&real, access) {
+            verdict.policy(format!("{name}: {why}"), hint);
             return None;
         }
         // A server that may write to a directory can put a link there, and a later grant would follow it.

@@ -15,7 +15,9 @@ struct World {
     dir: TempDir,
     package: Package,
     request: Request,
-    ceilings: Ceilings,
+    max: Limits,
+    policy: Policy,
+    judgement: Judgement,
     caller: CallerEnv,
 }
 
@@ -44,7 +46,8 @@ impl World {
             manifest_digest: Digest::of(""),
             layers: Vec::new(),
         };
-        World { dir, package, request: Request::default(), ceilings: Ceilings::default(), caller }
+        let (request, max, policy) = Default::default();
+        World { dir, package, request, max, policy, judgement: nothing_against(), caller }
     }
 
     /// The path of a new directory below the world's.
@@ -79,7 +82,8 @@ impl World {
     }
 
     fn judge(&self) -> Result<Grant, Denied> {
-        judge(&self.package, &self.request, &self.ceilings, &self.caller)
+        let bounds = Bounds { max: &self.max, policy: &self.policy, judgement: &self.judgement };
+        judge(&self.package, &self.request, &bounds, &self.caller)
     }
 
     fn grant(&self) -> Grant {
@@ -94,6 +98,16 @@ impl World {
     fn inside(&self, name: &str) -> Option<String> {
         let env = self.grant().env;
         env.into_iter().find(|(key, _)| key == name).map(|(_, value)| value.expose().to_string())
+    }
+}
+
+fn nothing_against() -> Judgement {
+    Judgement {
+        standing: Default::default(),
+        against: Vec::new(),
+        warnings: Vec::new(),
+        notes: Vec::new(),
+        certified_otherwise: false,
     }
 }
 
@@ -389,8 +403,8 @@ impl World {
         let allow = allow.map(|list| list.iter().map(|text| text.parse().unwrap()).collect());
         let allow = allow.map(|value| Sourced { value, source: source.clone() });
         let deny = deny.iter().map(|text| Sourced { value: text.parse().unwrap(), source: source.clone() });
-        let network = std::mem::take(&mut self.ceilings.network);
-        self.ceilings.network = network.and(NetworkCeiling::new(allow, deny.collect()));
+        let network = std::mem::take(&mut self.policy.ceilings.network);
+        self.policy.ceilings.network = network.and(NetworkCeiling::new(allow, deny.collect()));
         self
     }
 }
@@ -491,7 +505,7 @@ fn a_flag_beyond_the_ceiling_is_denied_by_policy() {
     world.request.network = NetworkFlags { any: true, host_ports: vec![5432], ..NetworkFlags::default() };
     let both = says(&world);
     assert!(both.contains("--allow-host-port 5432: ") && both.contains("--allow-all-net: "), "{both}");
-    world.ceilings.network = NetworkCeiling::default();
+    world.policy.ceilings.network = NetworkCeiling::default();
     world.ceiling(None, &["127.0.0.0/8:5432"]);
     assert_eq!(says(&world), "--allow-host-port 5432: the policy denies 127.0.0.0/8:5432 (P)");
     world.request.network.host_ports = vec![5433];

@@ -13,8 +13,9 @@ use super::ceilings::{Ceilings, FilesystemCeiling, LimitCeilings, PathCeiling};
 use super::pattern::Pattern;
 use super::source::{Source, Sourced};
 use super::trust::{Certifier, Predicate, SignatureRule, Who};
-use super::values::{number, package_class};
+use super::values::number;
 use super::{Policy, Tools, Warning};
+use crate::evidence::PackageClass;
 use crate::grant::NetworkCeiling;
 use crate::outbound::OutboundError;
 use crate::permissions::Access;
@@ -281,7 +282,7 @@ impl Section {
 impl Reader<'_> {
     fn policy(&self, section: &Section) -> Result<Policy> {
         let Section { ceilings, tools, warning, .. } = section;
-        let origins = self.set("allowed_origins", &section.allowed_origins, package_class)?;
+        let origins = self.set("allowed_origins", &section.allowed_origins, PackageClass::of_word)?;
         Ok(Policy {
             min_cert_level: self.one("min_cert_level", &section.min_cert_level, |text| number(text, 0, 3))?,
             cert_level_mode: self.word("cert_level_mode", &section.cert_level_mode)?,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::pattern::Pattern;
@@ -62,6 +62,14 @@ impl Predicate {
 }
 
 impl Who {
+    /// The file of a key.
+    pub fn key(&self) -> Option<&Path> {
+        match self {
+            Who::Key(file) => Some(file),
+            Who::Identity { .. } => None,
+        }
+    }
+
     /// Whether a signature is theirs.
     pub fn is(&self, signer: &Signer) -> bool {
         match (self, signer) {

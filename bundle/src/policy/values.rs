@@ -4,8 +4,6 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::evidence::PackageClass;
-
 /// A set of words that a value may be, each with its spelling.
 macro_rules! words {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $word:ident = $text:literal),+ $(,)? }) => {
@@ -120,12 +118,6 @@ impl Channel {
     pub fn all() -> BTreeSet<Channel> {
         Channel::ALL.iter().map(|(_, channel)| *channel).collect()
     }
-}
-
-/// Reads a word of [`PackageClass`].
-pub(super) fn package_class(text: &str) -> Result<PackageClass, String> {
-    const ALL: [PackageClass; 3] = [PackageClass::Official, PackageClass::Verified, PackageClass::Community];
-    among(text, &ALL.map(|class| (class.word(), class)))
 }
 
 /// Reads a number of a range.

@@ -1,0 +1,210 @@
+//! Rows T: what policy lets run, and who says so.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::fake::Fake;
+use crate::hub::Package;
+use crate::image::probe_reference;
+use crate::world::{World, as_each_user};
+
+as_each_user! {
+    t1_a_level_is_demanded,
+    t2_modes_are_three_words_and_all_else_stops_the_run,
+    t3_a_score_below_the_threshold_warns_and_none_is_no_pass,
+    t4_the_organisation_is_only_tightened,
+    t5_what_is_withdrawn_never_runs_and_what_is_deprecated_warns,
+}
+
+/// A hub whose one package has this level and score.
+fn hub(level: u64, score: Option<u64>) -> Fake {
+    let package = Package::new().change(|manifest| manifest["certification"] = json!({"score": score}));
+    package.lies(move |answer| answer["resolved"]["certification_level"] = json!(level)).serve()
+}
+
+/// The words of a configuration with a policy.
+fn config(world: &World, policy: &str) -> String {
+    world.file("home/config.yaml", format!("policy: {policy}\n")).display().to_string()
+}
+
+fn t1_a_level_is_demanded(world: &World) {
+    let policy = config(world, "{min_cert_level: 2}");
+    for (level, score, says) in [
+        (2, Some(85), None),
+        (3, Some(95), None),
+        (1, Some(85), Some("it is of level 1")),
+        (0, None, Some("it is of level 0")),
+        (2, Some(75), Some("a score of 75 is enough for level 1 alone")),
+        (2, None, Some("no score")),
+    ] {
+        let world = World::new(world.user());
+        let hub = hub(level, score);
+        let url = format!("http://{}", hub.host);
+        for command in [&["run", "acme/tool", "exit", "4"][..], &["pull", "acme/tool"]] {
+            let ended = world.smcp(["--config", &policy]).args(command).env("MCP_REGISTRY_URL", &url).run();
+            match says {
+                None => drop(ended.expect(if command[0] == "run" { 4 } else { 0 })),
+                Some(says) => {
+                    let ended = ended.expect(121);
+                    ended.explains(&[says, "config.yaml:1 demands 2"]);
+                    assert_eq!(world.smcp(["cache", "ls"]).run().ok().text(), "", "nothing of it is kept");
+                }
+            }
+        }
+        // The audit log has the verdict and whose it is.
+        let begin = world.audit().into_iter().find(|entry| entry["event"] == "begin").unwrap();
+        let verdict = if says.is_none() { "granted" } else { "denied" };
+        assert_eq!(begin["policy"]["verdict"], verdict, "{begin}");
+        assert!(begin["policy"]["sources"][0].as_str().unwrap().ends_with("config.yaml:1"), "{begin}");
+        assert_eq!(begin["policy"]["reasons"].is_array(), says.is_some(), "{begin}");
+    }
+    // What was stated is stored with the package: it holds without a network, too.
+    let hub = hub(2, Some(85));
+    let url = format!("http://{}", hub.host);
+    world.smcp(["pull", "acme/tool"]).env("MCP_REGISTRY_URL", &url).run().ok();
+    let offline = |level: &str| {
+        let flags = ["run", "--offline", "--min-cert-level", level, "acme/tool", "exit", "4"];
+        world.smcp(flags).env("MCP_REGISTRY_URL", &url).run()
+    };
+    offline("2").expect(4);
+    offline("3").expect(121).explains(&["it is of level 2, and --min-cert-level demands 3"]);
+    assert_eq!(world.audit().last().unwrap()["cause"], "denied");
+    // An image that nobody said anything about.
+    world.smcp(["--config", &policy, "run", probe_reference(), "exit", "4"]).run().expect(121);
+}
+
+fn t2_modes_are_three_words_and_all_else_stops_the_run(world: &World) {
+    let run = |policy: &str| {
+        let file = config(world, policy);
+        world.smcp(["--config", &file, "run", probe_reference(), "exit", "4"]).run()
+    };
+    run("{min_cert_level: 1, cert_level_mode: strict}").expect(121).explains(&["level 0", "config.yaml:1 demands 1"]);
+    run("{min_cert_level: 1, cert_level_mode: warn}").expect(4).says(&["warning: it is of level 0"]);
+    let quiet = run("{min_cert_level: 1, cert_level_mode: disabled}").expect(4);
+    quiet.check(!quiet.stderr().contains("level"), "nothing was expected to be said");
+    for (policy, says) in [
+        ("{cert_level_mode: Strict}", &["config.yaml:1: policy.cert_level_mode: \"Strict\" is none of"][..]),
+        ("{cert_level_mode: off}", &["policy.cert_level_mode: \"off\" is none of"]),
+        ("{cert_level_mode:}", &["config.yaml"]),
+        ("{cert_level_mod: strict}", &["cert_level_mod", "line 1"]),
+        ("{cert_level_mode: strict", &["config.yaml", "line"]),
+    ] {
+        run(policy).expect(119).explains(says);
+    }
+    for (variable, value) in [("MCP_POLICY_CERT_LEVEL_MODE", "Strict"), ("MCP_POLICY_CERT_MODE", "strict")] {
+        let ended = world.caged(&[], &["exit", "4"]).env(variable, value).run();
+        ended.expect(119).explains(&[variable]);
+    }
+    // The same in the organisation's files; and what cannot be read is not absent.
+    for (file, text, says) in [
+        ("policy.yaml", "policy: {cert_level_mode: Strict}\n", "/etc/smcp/policy.yaml:1: policy.cert_level_mode"),
+        ("policy.yaml", "cert_level_mode: strict\n", "/etc/smcp/policy.yaml: "),
+        ("policy.yaml", "policy:\n  min_cert_level: 2\n  nonsense: 1\n", "line 3"),
+        ("policy.d/b.yaml", "policy: [\n", "/etc/smcp/policy.d/b.yaml"),
+        ("policy.d/b.yml", "policy: {}\n", "/etc/smcp/policy.d/b.yml"),
+        ("config.yaml", "policy: {unscored: no}\n", "/etc/smcp/config.yaml:1: policy.unscored"),
+    ] {
+        let world = World::new(world.user());
+        world.govern(file, text);
+        let Some(governed) = world.governed(["run", probe_reference(), "exit", "4"]) else { return };
+        governed.run().expect(119).explains(&[says]);
+    }
+    let world = World::new(world.user());
+    world.govern("config.yaml", "");
+    std::os::unix::fs::symlink("/nowhere", world.path("layer/smcp/policy.yaml")).unwrap();
+    let Some(governed) = world.governed(["run", probe_reference(), "exit", "4"]) else { return };
+    governed.run().expect(119).explains(&["/etc/smcp/policy.yaml"]);
+}
+
+fn t3_a_score_below_the_threshold_warns_and_none_is_no_pass(world: &World) {
+    for (score, policy, code, says) in [
+        (Some(79), "{warning_threshold: 80}", 4, Some("its score is 79, below 80")),
+        (Some(80), "{warning_threshold: 80}", 4, None),
+        (Some(79), "{}", 4, Some("below 80 (default)")),
+        (Some(79), "{warning_threshold: 0}", 4, None),
+        (None, "{warning_threshold: 80}", 4, None),
+        (None, "{unscored: refuse}", 121, Some("config.yaml:1 refuses what has no score")),
+        (None, "{unscored: allow, min_cert_level: 1}", 121, Some("no score, which passes no level's least one")),
+    ] {
+        let world = World::new(world.user());
+        let hub = hub(2, score);
+        let file = config(&world, policy);
+        let run = world.smcp(["--config", &file, "run", "acme/tool", "exit", "4"]);
+        let ended = run.env("MCP_REGISTRY_URL", format!("http://{}", hub.host)).run().expect(code);
+        match says {
+            Some(says) => ended.says(&[says]),
+            None => ended.check(!ended.stderr().contains("score"), "nothing was expected to be said of it"),
+        }
+    }
+}
+
+fn t4_the_organisation_is_only_tightened(world: &World) {
+    world.govern("policy.yaml", "policy:\n  min_cert_level: 2\n");
+    world.govern(
+        "policy.d/20-more.yaml",
+        "policy: {ceilings: {env: {deny: [\"AWS_*\"]}, limits: {memory: 1G}, subprocess: {allow: [/usr/bin/git]}}}\n",
+    );
+    world.directory("home/.smcp");
+    let own = "policy: {min_cert_level: 0, cert_level_mode: disabled}\n";
+    world.file("home/.smcp/config.yaml", own);
+    let etc = world.directory("mine/smcp");
+    fs::write(etc.join("policy.yaml"), "policy: {}\n").unwrap();
+    let Some(run) = world.governed(["run", "--min-cert-level", "0", probe_reference(), "exit", "4"]) else { return };
+    // Nor does any variable lead past it.
+    let mine = world.text("mine");
+    let run = run
+        .env("MCP_POLICY_MIN_CERT_LEVEL", "0")
+        .env("MCP_POLICY_CERT_LEVEL_MODE", "disabled")
+        .env("MCP_CONFIG", world.text("home/.smcp/config.yaml"))
+        .env("XDG_CONFIG_HOME", &mine)
+        .env("XDG_CONFIG_DIRS", &mine)
+        .env("HOME", &mine);
+    run.run().expect(121).explains(&["it is of level 0, and /etc/smcp/policy.yaml:2 demands 2"]);
+
+    // A version that passes, and flags beyond the ceilings.
+    let hub = hub(2, Some(85));
+    let url = format!("http://{}", hub.host);
+    let governed = |flags: &[&str]| {
+        let run = world.governed(["run"]).expect("it could be made before");
+        run.args(flags).args(["acme/tool", "exit", "4"]).env("MCP_REGISTRY_URL", &url).run()
+    };
+    governed(&["--memory", "1G", "--env", "A=b"]).expect(4);
+    let line = "/etc/smcp/policy.d/20-more.yaml:1";
+    for (flags, says) in [
+        (["--memory", "2G"], format!("--memory 2G: the policy's ceiling is 1G ({line})")),
+        (["--env", "AWS_SECRET=x"], format!("--env AWS_SECRET: the policy's ceiling does not allow it ({line})")),
+        (
+            ["--allow-subprocess=/usr/bin/curl", "-v"],
+            format!("/usr/bin/curl: the policy's ceiling does not allow it ({line})"),
+        ),
+        (["--allow-subprocess", "-v"], format!("the policy's ceiling allows named programs alone ({line})")),
+        (["--min-cert-level", "3"], "it is of level 2, and --min-cert-level demands 3".to_owned()),
+    ] {
+        governed(&flags).expect(121).explains(&[&says]);
+    }
+    let both = governed(&["--memory", "2G", "--env", "AWS_X=y", "--min-cert-level", "3"]).expect(121);
+    both.explains(&["--memory 2G", "--env AWS_X", "level 2"]);
+}
+
+fn t5_what_is_withdrawn_never_runs_and_what_is_deprecated_warns(world: &World) {
+    let off = "policy: {cert_level_mode: disabled, hub_levels: ignore, unscored: allow}\n";
+    let file = world.file("home/config.yaml", off).display().to_string();
+    let run = |status: &str, flags: &[&str]| {
+        let hub = Package::new().is(status).serve();
+        let url = format!("http://{}", hub.host);
+        let first = world.smcp(["--config", &file, "run"]).args(flags).args(["acme/tool", "exit", "4"]);
+        let first = first.env("MCP_REGISTRY_URL", &url).run();
+        let again = world.smcp(["--config", &file, "run", "--offline", "acme/tool", "exit", "4"]);
+        (first, again.env("MCP_REGISTRY_URL", &url).run())
+    };
+    for status in ["revoked", "quarantined"] {
+        let (first, again) = run(status, &[]);
+        first.expect(121).explains(&[status]);
+        again.expect(120);
+    }
+    // Said at each start, also by one that asks nobody.
+    let (first, again) = run("deprecated", &[]);
+    first.expect(4).says(&["warning: it is deprecated, says its hub"]);
+    again.expect(4).says(&["warning: it is deprecated, says its hub"]);
+}
