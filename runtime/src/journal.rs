@@ -5,21 +5,30 @@
 //! is kept in the state directory, so that lines cut off the end of the log show. A run whose smcp was killed gets its end
 //! entry from the next start.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+mod chain;
+mod files;
+mod verify;
+
+use std::fs::{DirBuilder, File};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use distribution::Digest;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use ulid::Ulid;
 
 use crate::egress::{Refused, Totals};
 use crate::plan::Limit;
 use crate::runs::{self, Event, Underway};
+use chain::{Head, HeadFile, Link};
+use files::Tail;
+
+pub use files::{Line, Lines, newest_first};
+pub use verify::{Begin, Finding, Place, Verdict, Wrong};
 
 /// An open audit log.
 #[derive(Clone, Debug)]
@@ -27,7 +36,11 @@ pub struct Journal {
     log: PathBuf,
     head: PathBuf,
     state: PathBuf,
+    most: u64,
 }
+
+/// The size at which a log is rotated unless the configuration says otherwise, bytes: some twenty thousand runs.
+pub const MAX_SIZE: u64 = 64 << 20;
 
 /// Why the audit log cannot be used. Nothing runs then.
 #[derive(Debug, thiserror::Error)]
@@ -146,33 +159,27 @@ enum Durability {
     InLog,
 }
 
-/// The last line written.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Head {
-    seq: u64,
-    hash: Digest,
-}
-
 impl Journal {
-    /// Opens the log, making it and its directory (private to the user) where they are missing.
+    /// Opens the log, making it and its directory (private to the user) where they are missing. Once it has `most` bytes it is
+    /// rotated.
     ///
     /// # Errors
     /// Where the log or the head file's directory cannot be written.
-    pub fn open(log: &Path, state: &Path) -> Result<Journal, JournalError> {
+    pub fn open(log: &Path, state: &Path, most: u64) -> Result<Journal, JournalError> {
         let fail = |why| JournalError { path: log.to_owned(), what: "opened", why };
-        let journal = Journal::of(log, state);
+        let journal = Journal::of(log, state, most);
         for directory in log.parent().into_iter().chain(journal.head.parent()) {
             DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(fail)?;
         }
-        journal.open_log().map_err(fail)?;
+        files::open(&journal.log).map_err(fail)?;
         Ok(journal)
     }
 
-    fn of(log: &Path, state: &Path) -> Journal {
+    fn of(log: &Path, state: &Path, most: u64) -> Journal {
         // One head a log: tests, CI jobs and users may name different ones.
         let name = Digest::of(log.as_os_str().as_encoded_bytes());
         let head = state.join("audit").join(format!("{}.json", &name.hex()[..16]));
-        Journal { log: log.to_owned(), head, state: state.to_owned() }
+        Journal { log: log.to_owned(), head, state: state.to_owned(), most }
     }
 
     fn runs(&self) -> PathBuf {
@@ -190,7 +197,7 @@ impl Journal {
         };
         for (underway, log) in runs::lost(&self.runs()) {
             let run = underway.run();
-            if let Err(why) = Journal::of(&log, &self.state).end(Ticket { underway }, &ending) {
+            if let Err(why) = Journal::of(&log, &self.state, self.most).end(Ticket { underway }, &ending) {
                 tracing::warn!(%run, "{why}");
             }
         }
@@ -229,25 +236,52 @@ impl Journal {
     }
 
     /// The entries of one run in their order, none where there are none; of the newest that has begun, where no id is given.
-    /// Reads the whole log.
+    /// Reads each file of the log that is not older than the run.
     ///
     /// # Errors
     /// Where it cannot be read.
     pub fn entries(log: &Path, run: Option<&str>) -> Result<Vec<Value>, JournalError> {
-        let fail = |why| JournalError { path: log.to_owned(), what: "read", why };
-        let mut found: Vec<Value> = Vec::new();
-        for line in BufReader::new(File::open(log).map_err(fail)?).split(b'\n') {
-            // What a crash tore is no entry.
-            let Ok(entry) = serde_json::from_slice::<Value>(&line.map_err(fail)?) else { continue };
-            match run {
-                Some(run) if entry["run"] != run => continue,
-                None if entry["event"] == Event::Begin.name() => found.clear(),
-                None if found.first().is_none_or(|begin| begin["run"] != entry["run"]) => continue,
-                _ => {}
+        let mut found = Vec::new();
+        for file in newest_first(log) {
+            let here = entries_of(&file, run).map_err(|why| JournalError { path: file, what: "read", why })?;
+            let begun = |entries: &[Value]| entries.first().is_some_and(|entry| entry["event"] == Event::Begin.name());
+            if begun(&here) {
+                let id = here[0]["run"].clone();
+                found.retain(|entry: &Value| entry["run"] == id);
+                found.splice(0..0, here);
+                break;
             }
-            found.push(entry);
+            found.splice(0..0, here);
+        }
+        // Without its begin nobody can tell which run is the newest.
+        if run.is_none() && found.first().is_none_or(|entry| entry["event"] != Event::Begin.name()) {
+            found.clear();
         }
         Ok(found)
+    }
+
+    /// Checks the chain from the first line to its head.
+    ///
+    /// # Errors
+    /// Where the log cannot be read.
+    pub fn verify(log: &Path, state: &Path, begin: Begin) -> Result<Verdict, JournalError> {
+        let journal = Journal::of(log, state, MAX_SIZE);
+        journal.try_verify(begin).map_err(|why| JournalError { path: log.to_owned(), what: "read", why })
+    }
+
+    fn try_verify(&self, begin: Begin) -> io::Result<Verdict> {
+        // Nobody writes while the head and the files are looked up; what is written from then on is not read.
+        let held = files::hold(&self.log)?;
+        let head = chain::head(&self.head);
+        let size = held.as_ref().map(File::metadata).transpose()?.map_or(0, |about| about.len());
+        let mut lines = Lines::open(&self.log)?.up_to(size);
+        drop(held);
+        let mut check = verify::Check::new(head, begin);
+        while let Some(line) = lines.line()? {
+            check.line(&line);
+        }
+        lines.rest().iter().for_each(|line| check.line(line));
+        Ok(check.end())
     }
 
     fn append(
@@ -273,72 +307,99 @@ impl Journal {
         fields: &Map<String, Value>,
         durability: Durability,
     ) -> io::Result<()> {
-        let mut log = self.open_log()?;
-        log.lock()?;
-        let last = last_line(&mut log)?;
-        let head = self.read_head();
-        let (seq, prev) = match (&last, &head) {
-            (Some(line), head) => (
-                line_seq(&line.text).or_else(|| head.as_ref().map(|h| h.seq)).unwrap_or(0) + 1,
-                Some(Digest::of(&line.text)),
-            ),
-            // The log is gone and the head is not: going on from the head shows that lines are missing.
-            (None, Some(head)) => (head.seq + 1, Some(head.hash.clone())),
-            (None, None) => (1, None),
-        };
+        let mut log = files::lock(&self.log)?;
+        let mut size = log.metadata()?.len();
+        if size >= self.most && self.rotate(&log, size)? {
+            drop(log);
+            log = files::lock(&self.log)?;
+            size = log.metadata()?.len();
+        }
+        let tail = if size == 0 { Tail::of_rotated(&self.log)? } else { Tail::of(&log, size)? };
+        let head_file = HeadFile::open(&self.head)?;
+        let head = head_file.read().unwrap_or_default();
+        let next = chain::after(&tail, &head);
         let mut entry = Map::new();
         entry.insert("run".into(), json!(run.to_string()));
-        entry.insert("seq".into(), json!(seq));
-        entry.insert("prev".into(), json!(prev.as_ref().map(Digest::hex)));
+        entry.insert("seq".into(), json!(next.seq));
+        entry.insert("prev".into(), json!(next.prev.as_ref().map(Digest::hex)));
+        if let Some(before) = &next.torn {
+            entry.insert("torn".into(), json!(before.as_ref().map(Digest::hex)));
+        }
         entry.insert("time".into(), json!(Timestamp::now().to_string()));
         entry.insert("event".into(), json!(event.name()));
         entry.extend(fields.clone());
         let mut line = serde_json::to_vec(&entry)?;
-        let hash = Digest::of(&line);
+        let link = Link { seq: next.seq, hash: Digest::of(&line) };
         line.push(b'\n');
         // A line that a crash tore stays as it is; the next one starts on a line of its own.
-        let torn = last.is_some_and(|last| !last.complete);
-        if torn {
+        if tail.unended {
             line.insert(0, b'\n');
         }
-        let end_of_log = log.seek(SeekFrom::End(0))?;
         if let Some(underway) = underway {
-            underway.note(event, &self.log, end_of_log + u64::from(torn))?;
+            underway.note(event, &self.log, size + u64::from(tail.unended))?;
         }
-        log.write_all(&line)?;
+        // Before the line: one that the head has not heard of was not written by smcp.
+        head_file.write(&Head { next: Some(link.clone()), ..head })?;
+        if let Err(why) = log.write_all(&line) {
+            // What of it is there would look as if a crash had torn it.
+            let _ = log.set_len(size);
+            return Err(why);
+        }
         if durability == Durability::OnDisk {
             log.sync_data()?;
         }
-        self.write_head(&Head { seq, hash })
+        head_file.write(&link.into())
     }
 
-    fn open_log(&self) -> io::Result<File> {
-        OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
-            .open(&self.log)
-    }
-
-    fn read_head(&self) -> Option<Head> {
-        serde_json::from_slice(&fs::read(&self.head).ok()?).ok()
-    }
-
-    fn write_head(&self, head: &Head) -> io::Result<()> {
-        use std::os::unix::fs::FileExt;
-        // In its place and at once: a process that is killed has written all of it or nothing, and a file renamed over
-        // another without a flush, which would take as long as the entry's own, is no safer from a power failure.
-        let mut text = serde_json::to_vec(head)?;
-        text.resize(text.len().max(HEAD_LENGTH), b' ');
-        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&self.head)?;
-        file.write_all_at(&text, 0)
+    /// Gives a locked log of some size the name under which it stays, and makes a new one; whoever waits for its lock looks
+    /// again. False where it has to stay where it is.
+    fn rotate(&self, log: &File, size: u64) -> io::Result<bool> {
+        let tail = Tail::of(log, size)?;
+        let last = tail.whole.as_deref().and_then(chain::Entry::read).map_or(0, |entry| entry.seq);
+        let mut name = self.log.clone().into_os_string();
+        name.push(format!(".{last}"));
+        let directory = self.log.parent().unwrap_or(Path::new("/"));
+        let renamed = rustix::fs::renameat_with(
+            rustix::fs::CWD,
+            &self.log,
+            rustix::fs::CWD,
+            Path::new(&name),
+            rustix::fs::RenameFlags::NOREPLACE,
+        );
+        // It can be written all the same, which is what counts: in a directory that cannot be, or where something has the name.
+        if let Err(why) = renamed {
+            tracing::warn!("the audit log {} cannot be rotated: {why}", self.log.display());
+            return Ok(false);
+        }
+        files::open(&self.log)?;
+        // An entry on the disk is of no use in a file that has no name there.
+        File::open(directory)?.sync_all()?;
+        Ok(true)
     }
 }
 
-/// A sequence number and a digest fit in, padded by spaces: each head is as long as the one before.
-const HEAD_LENGTH: usize = 128;
+/// The entries of a run in one file; of the newest that has begun there, or else of all runs, where no id is given.
+fn entries_of(file: &Path, run: Option<&str>) -> io::Result<Vec<Value>> {
+    let mut found: Vec<Value> = Vec::new();
+    for line in BufReader::new(File::open(file)?).split(b'\n') {
+        // What a crash tore is no entry.
+        let Ok(entry) = serde_json::from_slice::<Value>(&line?) else { continue };
+        let begins = entry["event"] == Event::Begin.name();
+        match run {
+            Some(run) if entry["run"] != run => continue,
+            None if begins => found.clear(),
+            None if found
+                .first()
+                .is_some_and(|first| first["event"] == Event::Begin.name() && first["run"] != entry["run"]) =>
+            {
+                continue;
+            }
+            _ => {}
+        }
+        found.push(entry);
+    }
+    Ok(found)
+}
 
 fn object(of_plain_values: &impl Serialize) -> Map<String, Value> {
     match serde_json::to_value(of_plain_values) {
@@ -352,45 +413,15 @@ pub fn new_run() -> Ulid {
     Ulid::generate()
 }
 
-struct Line {
-    text: Vec<u8>,
-    complete: bool,
-}
-
-/// The last line of the log without its newline. Reads from the end, so that the log's size does not matter.
-fn last_line(log: &mut File) -> io::Result<Option<Line>> {
-    const STEP: u64 = 8192;
-    let mut start = log.seek(SeekFrom::End(0))?;
-    let mut tail: Vec<u8> = Vec::new();
-    while start > 0 {
-        let step = start.min(STEP);
-        start -= step;
-        log.seek(SeekFrom::Start(start))?;
-        let mut block = vec![0; step as usize];
-        log.read_exact(&mut block)?;
-        block.extend_from_slice(&tail);
-        tail = block;
-        let body = tail.strip_suffix(b"\n").unwrap_or(&tail);
-        if let Some(newline) = body.iter().rposition(|byte| *byte == b'\n') {
-            return Ok(Some(Line { text: body[newline + 1..].to_vec(), complete: tail.ends_with(b"\n") }));
-        }
-    }
-    Ok((!tail.is_empty())
-        .then(|| Line { text: tail.strip_suffix(b"\n").unwrap_or(&tail).to_vec(), complete: tail.ends_with(b"\n") }))
-}
-
-fn line_seq(line: &[u8]) -> Option<u64> {
-    serde_json::from_slice::<Value>(line).ok()?.get("seq")?.as_u64()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::egress::Why;
+    use std::fs::{self, OpenOptions};
     use std::sync::Arc;
 
     fn journal(dir: &Path) -> Journal {
-        Journal::open(&dir.join("log/audit.log"), &dir.join("state")).unwrap()
+        Journal::open(&dir.join("log/audit.log"), &dir.join("state"), MAX_SIZE).unwrap()
     }
 
     fn lines(journal: &Journal) -> Vec<Value> {
@@ -405,6 +436,12 @@ mod tests {
             let prev = index.checked_sub(1).map(|before| Digest::of(raw[before].as_bytes()).hex().to_owned());
             assert_eq!(entry["prev"], json!(prev));
         }
+        let verdict = verified(journal);
+        assert_eq!((verdict.entries, verdict.findings), (raw.len() as u64, vec![]));
+    }
+
+    fn verified(journal: &Journal) -> Verdict {
+        Journal::verify(&journal.log, &journal.state, Begin::AtTheFirst).unwrap()
     }
 
     #[test]
@@ -459,7 +496,106 @@ mod tests {
         assert_eq!(raw[1], "{\"run\":\"01");
         let last: Value = serde_json::from_str(raw[2]).unwrap();
         assert_eq!(last["prev"], Digest::of(raw[1].as_bytes()).hex());
+        assert_eq!(last["torn"], Digest::of(raw[0].as_bytes()).hex());
         assert_eq!(last["seq"], 2);
+        let verdict = verified(&journal);
+        assert_eq!((verdict.findings, verdict.torn.len(), verdict.torn[0].line), (vec![], 1, 2));
+    }
+
+    /// T9: what was done to the log before the next run still shows after it.
+    #[test]
+    fn t9_the_next_entry_covers_nothing_up() {
+        type Change = fn(&str) -> String;
+        let cut: Change = |text| text.lines().take(2).map(|line| format!("{line}\n")).collect();
+        let cases: [(&str, Change, usize); 6] = [
+            ("cut off", cut, 3),
+            ("cut off to nothing", |_| String::new(), 1),
+            ("cut in the last line", |text| text[..text.len() - 9].to_owned(), 5),
+            ("the last changed", |text| text.replacen("\"seq\":4", "\"seq\":4,\"x\":1", 1), 4),
+            (
+                "the last is no entry",
+                |text| format!("{}garbage\n", &text[..text.trim_end().rfind('\n').unwrap() + 1]),
+                4,
+            ),
+            ("garbage after it", |text| format!("{text}garbage\n"), 5),
+        ];
+        for (name, change, line) in cases {
+            let dir = tempfile::tempdir().unwrap();
+            let journal = journal(dir.path());
+            (0..4).for_each(|_| drop(journal.begin(new_run(), &Map::new()).unwrap()));
+            let text = fs::read_to_string(journal.path()).unwrap();
+            fs::write(journal.path(), change(&text)).unwrap();
+            (0..2).for_each(|_| drop(journal.begin(new_run(), &Map::new()).unwrap()));
+            let found = verified(&journal).findings;
+            assert!(found.len() == 1 && found[0].place.line == line as u64, "{name}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn t9_a_log_is_rotated_and_its_chain_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, state) = (dir.path().join("audit.log"), dir.path().join("state"));
+        let journal = Journal::open(&log, &state, 4096).unwrap();
+        let lost = journal.begin(new_run(), &Map::new()).unwrap().run();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let journal = Journal::open(&log, &state, 4096).unwrap();
+                    for _ in 0..20 {
+                        let ticket = journal.begin(new_run(), &Map::new()).unwrap();
+                        journal.end(ticket, &Ending { cause: "exited", ..Ending::default() }).unwrap();
+                    }
+                });
+            }
+        });
+        let verdict = verified(&journal);
+        assert_eq!((verdict.entries, verdict.first, verdict.last), (161, Some(1), Some(161)));
+        assert_eq!((verdict.findings, verdict.torn), (vec![], vec![]));
+        let files: Vec<_> = newest_first(&log).collect();
+        assert_eq!(verdict.files, files.len() as u64);
+        assert!(files.len() > 5, "{files:?}");
+        assert!(files.iter().all(|file| fs::metadata(file).unwrap().len() < 4096 + 400));
+        // The begin of a run that is lost is in an older file by now.
+        journal.end_lost();
+        let entries = Journal::entries(&log, Some(&lost.to_string())).unwrap();
+        let of = |key: &str| entries.iter().map(|entry| entry[key].clone()).collect::<Vec<_>>();
+        assert_eq!(of("event"), [json!("begin"), json!("end")]);
+        assert_eq!(Journal::entries(&log, None).unwrap().len(), 2);
+        // A whole file that is gone shows as well.
+        fs::remove_file(&files[2]).unwrap();
+        let found = verified(&journal).findings;
+        assert!(matches!(found.as_slice(), [Finding { what: Wrong::Removed { .. }, .. }]), "{found:?}");
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_rotated_is_written_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, state) = (dir.path().join("audit.log"), dir.path().join("state"));
+        let journal = Journal::open(&log, &state, 1).unwrap();
+        drop(journal.begin(new_run(), &Map::new()).unwrap());
+        fs::create_dir(dir.path().join("audit.log.1")).unwrap();
+        drop(journal.begin(new_run(), &Map::new()).unwrap());
+        assert_eq!(lines(&journal).len(), 2);
+        drop(journal.begin(new_run(), &Map::new()).unwrap());
+        assert_eq!(lines(&journal).len(), 1, "the next name is free");
+    }
+
+    #[test]
+    fn t9_a_writer_that_was_killed_leaves_a_chain_that_holds() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = journal(dir.path());
+        drop(journal.begin(new_run(), &Map::new()).unwrap());
+        let before = fs::read(&journal.head).unwrap();
+        drop(journal.begin(new_run(), &Map::new()).unwrap());
+        // After the line and before the head; then the next run.
+        let line = fs::read(journal.path()).unwrap();
+        let line = line.strip_suffix(b"\n").unwrap().rsplit(|byte| *byte == b'\n').next().unwrap();
+        let head: Head = serde_json::from_slice(&before).unwrap();
+        let about = Head { next: Some(Link { seq: 2, hash: Digest::of(line) }), ..head };
+        HeadFile::open(&journal.head).unwrap().write(&about).unwrap();
+        assert_eq!(verified(&journal).findings, []);
+        drop(journal.begin(new_run(), &Map::new()).unwrap());
+        assert_chained(&journal);
     }
 
     #[test]
@@ -549,9 +685,9 @@ mod tests {
     fn a_log_that_cannot_be_written_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("log"), "a file where the directory should be").unwrap();
-        let error = Journal::open(&dir.path().join("log/audit.log"), &dir.path().join("state")).unwrap_err();
+        let error = Journal::open(&dir.path().join("log/audit.log"), &dir.path().join("state"), MAX_SIZE).unwrap_err();
         assert!(error.to_string().contains("cannot be opened"), "{error}");
         std::os::unix::fs::symlink("/dev/null", dir.path().join("link")).unwrap();
-        Journal::open(&dir.path().join("link"), &dir.path().join("state")).unwrap_err();
+        Journal::open(&dir.path().join("link"), &dir.path().join("state"), MAX_SIZE).unwrap_err();
     }
 }

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use ulid::Ulid;
 
+use crate::journal::newest_first;
+
 /// The file of a run, locked by this process.
 #[derive(Debug)]
 pub struct Underway {
@@ -138,8 +140,13 @@ pub fn lost(directory: &Path) -> impl Iterator<Item = (Underway, PathBuf)> {
     })
 }
 
-/// Whether a log holds this entry of a run at an offset: a crash may have come before it was written.
+/// Whether a log holds this entry of a run at an offset, in whichever of its files: it may have been rotated since, and a crash
+/// may have come before it was written.
 fn holds(log: &Path, offset: u64, run: Ulid, event: Event) -> bool {
+    newest_first(log).any(|file| file_holds(&file, offset, run, event))
+}
+
+fn file_holds(log: &Path, offset: u64, run: Ulid, event: Event) -> bool {
     /// No entry comes near.
     const MOST: u64 = 4 << 20;
     let line = || {

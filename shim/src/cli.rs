@@ -123,6 +123,12 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// The audit log: what ran, who granted it what, and how it ended
+    Audit {
+        /// What to do with it.
+        #[command(subcommand)]
+        command: Audit,
+    },
     /// Show what this machine enforces, layer by layer, as tried just now
     Doctor {
         /// Show what would bring more: settings, profiles
@@ -132,6 +138,53 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// Commands of `audit`.
+#[derive(Debug, Subcommand)]
+pub enum Audit {
+    /// Show its entries, oldest first
+    Show(AuditShow),
+    /// Check the chain from the first line to the last: exit code 1 where a line was changed, removed, added or cut off
+    Verify {
+        /// Begin with the first entry that is there: older files were moved elsewhere
+        #[arg(long)]
+        partial: bool,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print where it is
+    Path,
+}
+
+/// Flags of `audit show`.
+#[derive(Debug, Args)]
+pub struct AuditShow {
+    /// Entries of one run alone
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<String>,
+    /// Entries of the last 30m, 24h or 7d, or since a time as 2026-01-31 or 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "T")]
+    pub since: Option<String>,
+    /// Entries of runs whose reference or name contains this
+    #[arg(long, value_name = "TEXT")]
+    pub package: Option<String>,
+    /// Ends of this cause alone, as exited, denied, memory or lost
+    #[arg(long, value_name = "CAUSE")]
+    pub cause: Option<String>,
+    /// Entries of this kind alone: begin, denied or end
+    #[arg(long, value_name = "EVENT")]
+    pub event: Option<String>,
+    /// The newest N of them
+    #[arg(short = 'n', value_name = "N")]
+    pub last: Option<usize>,
+    /// Go on as entries come
+    #[arg(short, long)]
+    pub follow: bool,
+    /// As in the log: one JSON object a line
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Flags of `learn`: those of `run`, and its own.

@@ -5,7 +5,7 @@ use std::path::Path;
 use bundle::{Egress, Host, Outbound};
 use distribution::Store;
 use runtime::egress::Proxies;
-use runtime::journal::{self, Journal};
+use runtime::journal;
 use runtime::{
     Advice, Ahead, Caller, Identity, Layer, Plan, Prepared, Recording, Refusal, Report, Signals, Status, Tier,
     UserFlag, advice,
@@ -22,7 +22,7 @@ use crate::show::{self, outln};
 /// # Errors
 /// Where this machine cannot build the cage, write the audit log or open the store: as a run would fail.
 pub fn doctor(fix: bool, as_json: bool, settings: &Settings) -> Result<(), Failure> {
-    let journal = Journal::open(&settings.audit_log, &settings.state)?;
+    let journal = settings.journal()?;
     let store = Store::open(&settings.cache)?;
     let caller = Caller::of_this_process();
     let id = journal::new_run();

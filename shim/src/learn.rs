@@ -83,8 +83,7 @@ fn refused(failure: &Failure, reference: &str, id: Ulid, settings: Result<Settin
         ..Ending::default()
     };
     let settings = settings.unwrap_or_else(|_| Settings::defaults());
-    let recorded = Journal::open(&settings.audit_log, &settings.state)
-        .and_then(|journal| Record::new(reference).close(&journal, id, &ending));
+    let recorded = settings.journal().and_then(|journal| Record::new(reference).close(&journal, id, &ending));
     recorded.map_or_else(|error| Failure::from(error).print(), |()| failure.print())
 }
 

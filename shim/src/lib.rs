@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod audit;
 pub mod cli;
 mod doctor;
 mod evidence;
@@ -80,6 +81,7 @@ fn dispatch(cli: &Cli, settings: Result<Settings, Failure>, early: Option<Early>
         Command::Info { reference, json } => info::info(reference, *json, &settings),
         Command::Cache { command } => store::cache(command, &settings),
         Command::Why { run, json } => why::why(run.as_deref(), *json, &settings),
+        Command::Audit { command } => audit::audit(command, &settings),
         Command::Doctor { fix, json } => doctor::doctor(*fix, *json, &settings),
     });
     match done {

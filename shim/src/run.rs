@@ -47,7 +47,7 @@ pub fn run_as(
     let started = Instant::now();
     // A run that a broken configuration stops is recorded at the default place.
     let recorded_by = settings.as_ref().map_or_else(|_| Settings::defaults(), Settings::clone);
-    let journal = match Journal::open(&recorded_by.audit_log, &recorded_by.state) {
+    let journal = match recorded_by.journal() {
         Ok(journal) => journal,
         Err(error) => return Failure::from(error).print(),
     };
@@ -115,8 +115,8 @@ pub fn usage(arguments: &[OsString], error: &clap::Error) -> u8 {
         let settings = Settings::read(None).unwrap_or_else(|_| Settings::defaults());
         let first_line = error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
         let ending = Ending { exit: exit::USAGE, cause: "usage", error: Some(first_line), ..Ending::default() };
-        let recorded = Journal::open(&settings.audit_log, &settings.state)
-            .and_then(|journal| Record::new("").close(&journal, journal::new_run(), &ending));
+        let recorded =
+            settings.journal().and_then(|journal| Record::new("").close(&journal, journal::new_run(), &ending));
         if let Err(error) = recorded {
             return Failure::from(error).print();
         }

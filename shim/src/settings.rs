@@ -14,6 +14,7 @@ use bundle::{Limits, parse_count, parse_duration, parse_millicores, parse_size};
 use distribution::{Access, Allowance, DockerFile, HostAccess, Mode, Name, Network, Reference, Secret, registry_host};
 use runtime::Tier;
 use runtime::egress::Proxies;
+use runtime::journal::{self, Journal, JournalError};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -41,6 +42,8 @@ pub struct Settings {
     pub state: PathBuf,
     /// The audit log.
     pub audit_log: PathBuf,
+    /// The size at which it is rotated, bytes.
+    pub audit_max_size: u64,
     /// The directory of the user's own configuration.
     pub home: PathBuf,
     /// `max_*`: the most that a manifest gets, and what a run has where nobody says.
@@ -92,6 +95,7 @@ impl Settings {
             allowance: Allowance::default(),
             state: base("XDG_STATE_HOME", ".local/state").join("smcp"),
             audit_log: own.join("audit.log"),
+            audit_max_size: journal::MAX_SIZE,
             home: own,
             max: Limits::default(),
             organisation: Policy::default(),
@@ -233,6 +237,12 @@ impl Settings {
             "cache_max_size" => self.allowance.size = Some(parse_size(value).map_err(unit)?),
             "cache_max_age" => self.allowance.age = Some(parse_duration(value).map_err(unit)?),
             "audit_log_file" => self.audit_log = path(value)?,
+            "audit_max_size" => {
+                let size = parse_size(value).map_err(unit)?;
+                // Each file costs a name and a flush of its directory.
+                self.audit_max_size =
+                    if size >= LEAST_LOG { size } else { return Err(format!("{value:?} is less than 4K")) };
+            }
             "log_level" => {
                 if !LEVELS.contains(&value) {
                     return Err(format!("{value:?} is none of {}", LEVELS.join(", ")));
@@ -266,6 +276,14 @@ impl Settings {
         Network::new(registry.unwrap_or(&self.registry), mode).through(Arc::new(access))
     }
 
+    /// Opens the audit log.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn journal(&self) -> Result<Journal, JournalError> {
+        Journal::open(&self.audit_log, &self.state, self.audit_max_size)
+    }
+
     /// Where cages without namespaces have their private directories.
     pub fn private(&self) -> PathBuf {
         self.cache.join("private")
@@ -278,10 +296,13 @@ impl Settings {
     }
 }
 
+/// The least size at which the audit log is rotated, bytes.
+const LEAST_LOG: u64 = 4096;
+
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Keys with a value, as `set` takes them.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "registry_url",
     "proxy_https",
     "proxy_no_proxy",
@@ -289,6 +310,7 @@ const KEYS: [&str; 15] = [
     "cache_max_size",
     "cache_max_age",
     "audit_log_file",
+    "audit_max_size",
     "log_level",
     "refresh",
     "timeout",
@@ -310,6 +332,7 @@ struct File {
     cache_max_size: Option<String>,
     cache_max_age: Option<String>,
     audit_log_file: Option<String>,
+    audit_max_size: Option<Scalar>,
     log_level: Option<String>,
     refresh: Option<Scalar>,
     timeout: Option<Scalar>,
@@ -394,6 +417,7 @@ impl File {
             ("cache_max_size", text(&self.cache_max_size)),
             ("cache_max_age", text(&self.cache_max_age)),
             ("audit_log_file", text(&self.audit_log_file)),
+            ("audit_max_size", scalar(&self.audit_max_size)),
             ("log_level", text(&self.log_level)),
             ("refresh", scalar(&self.refresh)),
             ("timeout", scalar(&self.timeout)),
@@ -575,6 +599,7 @@ mod tests {
             ("proxy:\n  http: http://x", "http"),
             ("relay: auto", "relay is not enforced"),
             ("cache_dir: relative", "cache_dir"),
+            ("audit_max_size: 4000", "audit_max_size"),
             ("policy: {ceilings: {network: {allow: [], alow: []}}}", "alow"),
             ("policy: {ceilings: {network: {allow: [a.test, '*']}}}", "policy.ceilings.network.allow[1]: `*`"),
             ("policy: {ceilings: {network: {deny: ['a.test:http']}}}", "`http` is no port"),

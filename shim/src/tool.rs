@@ -65,7 +65,7 @@ pub fn child(arguments: &[OsString]) -> u8 {
 fn audited(caged: &Caged, config: Option<&Path>) -> Result<u8, Failure> {
     let started = Instant::now();
     let settings = Settings::read(config)?;
-    let journal = Journal::open(&settings.audit_log, &settings.state)?;
+    let journal = settings.journal()?;
     let run = journal::new_run();
     let mut record = Record::new(&caged.purpose);
     let result = in_cage(caged, &settings, &journal, run, &mut record);

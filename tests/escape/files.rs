@@ -107,6 +107,13 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("the-audit-log-through-the-keepers-root", "append /proc/{keeper}/root{log}/audit.log "),
     Attempt::new("linking-the-audit-log-into-a-grant", "read-by-hard-link {project}/made {log}/audit.log")
         .with(Writing),
+    Attempt::new("listing-the-audit-log", "list {log}"),
+    Attempt::new("reading-a-rotated-audit-log", "read {log}/audit.log.0"),
+    Attempt::new("appending-to-a-rotated-audit-log", "append {log}/audit.log.0 "),
+    Attempt::new("truncating-a-rotated-audit-log", "truncate {log}/audit.log.0"),
+    Attempt::new("moving-a-rotated-audit-log", "move {log}/audit.log.0 {log}/made"),
+    Attempt::new("reading-a-head-of-the-audit-log", "read {state}/audit/other.json"),
+    Attempt::new("changing-a-head-of-the-audit-log", "append {state}/audit/other.json "),
     Attempt::new("listing-the-heads-of-the-audit-log", "list {state}/audit"),
     Attempt::new("a-false-head-of-the-audit-log", "make {state}/audit/made"),
     Attempt::new("listing-the-runs", "list {state}/runs"),

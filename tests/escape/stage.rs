@@ -195,6 +195,11 @@ fn files(world: &World) {
     symlink(world.path("private/secret"), world.path("project/link")).expect("the world is ours");
     symlink(world.path("private"), world.path("project/escape")).expect("the world is ours");
     symlink("secret", world.path("private/link")).expect("the world is ours");
+    // What a log was rotated to, and the head of another one.
+    world.file("log/audit.log.0", "");
+    world.directory("state/smcp");
+    world.directory("state/smcp/audit");
+    world.file("state/smcp/audit/other.json", "{}");
 }
 
 fn listener(world: &World, name: &str) -> Arc<UnixListener> {
