@@ -25,6 +25,7 @@ pub fn path() -> &'static Path {
             include_bytes!("probe/network.rs"),
             include_bytes!("probe/outside.rs"),
             include_bytes!("probe/stand_ins.rs"),
+            include_bytes!("probe/words.rs"),
         ]
         .concat();
         place::once(&format!("probe-{:016x}", sum(&text)), |to| {

@@ -267,6 +267,10 @@ pub struct Run {
     /// Set the variables of a file of K=V lines
     #[arg(long, value_name = "F")]
     pub env_file: Vec<PathBuf>,
+    /// Set a variable to a secret, which stands on no command line: the caller's of that name, or env:NAME, file:PATH,
+    /// command:PROGRAM ARGUMENTS, keyring:SERVICE/ACCOUNT
+    #[arg(long, value_name = "K[=SOURCE]")]
+    pub secret: Vec<String>,
     /// Grant a directory read-write and start the server there
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,

@@ -14,8 +14,11 @@ mod learn;
 mod login;
 mod progress;
 mod record;
+mod redact;
 mod relay;
+mod ring;
 mod run;
+mod secrets;
 pub mod settings;
 mod show;
 mod store;
@@ -23,9 +26,11 @@ mod tool;
 mod unpack;
 mod verdict;
 mod why;
+mod words;
 
 use std::process::ExitCode;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing_subscriber::filter::LevelFilter;
 
 use cli::{Cli, Command};
@@ -35,6 +40,7 @@ use settings::Settings;
 
 /// Does what the command line says.
 pub fn main() -> ExitCode {
+    leave_no_core();
     let arguments: Vec<_> = std::env::args_os().collect();
     if arguments.get(1).is_some_and(|word| word == unpack::VERB) {
         return ExitCode::from(unpack::child(&arguments[2..]));
@@ -47,6 +53,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(run::usage(&arguments, &error)),
     };
+    hide_values(&cli.command);
     if cli.globals.quiet {
         show::be_quiet();
     }
@@ -61,6 +68,29 @@ pub fn main() -> ExitCode {
         Ok(()) => dispatch(&cli, settings, early),
         Err(failure) => dispatch(&cli, Err(failure), early),
     })
+}
+
+/// A core would hold what smcp knows of secrets. 1 keeps the kernel also from starting a program that takes cores, which 0
+/// does not, core(5); who lets smcp start other programs may raise it again.
+fn leave_no_core() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Core);
+    let current = Some(maximum.map_or(1, |most| most.min(1)));
+    // Lowering what one may have is never refused.
+    let _ = setrlimit(Resource::Core, Rlimit { current, maximum });
+}
+
+/// Takes the values of `--env K=V` out of what `/proc/PID/cmdline` shows to every user for as long as the run lasts.
+fn hide_values(command: &Command) {
+    let typed = match command {
+        Command::Run(typed) => &**typed,
+        Command::Learn(typed) => &typed.run,
+        _ => return,
+    };
+    if !typed.env.is_empty()
+        && let Err(why) = runtime::hide_in_arguments(&typed.env)
+    {
+        show::warn(&format!("values of --env stay on the command line, which every user can read: {why}"));
+    }
 }
 
 fn dispatch(cli: &Cli, settings: Result<Settings, Failure>, early: Option<Early>) -> u8 {

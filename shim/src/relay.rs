@@ -15,6 +15,7 @@ use rustix::net::SendFlags;
 use rustix::process::Signal;
 
 use crate::exit::{self, Failure};
+use crate::words::{Heard, Words};
 
 /// From the end of stdin to SIGTERM, and from SIGTERM to SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
@@ -125,15 +126,17 @@ impl Step {
     }
 }
 
-/// Passes bytes between the client (descriptors 0, 1, 2) and the server until the cage ends and all is delivered.
+/// Passes bytes between the client (descriptors 0, 1, 2) and the server until the cage ends and all is delivered; of standard
+/// error what is left of them by `words`.
 ///
 /// # Errors
 /// The kernel's, where waiting fails.
-pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration) -> std::io::Result<Passed> {
+pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration, words: Words) -> std::io::Result<Passed> {
     let (stdin, stdout, stderr) = (rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr());
     let mut input = Flow::new(Source::Client(stdin), Sink::server(cage.stdin.take()));
     let mut output = Flow::new(Source::server(cage.stdout.take()), Sink::Client(stdout, Kind::of(stdout)));
     let mut errors = Flow::new(Source::server(cage.stderr.take()), Sink::Client(stderr, Kind::of(stderr)));
+    errors.words = Some(words);
     let mut ladder = Ladder { deadline: Instant::now().checked_add(timeout), asked: None, step: None };
     let mut running = true;
 
@@ -151,7 +154,7 @@ pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration) -> std::io::Re
             fds.push(PollFd::from_borrowed_fd(events, PollFlags::IN));
         }
         let look = running.then(|| cage.next_look());
-        let timeout = ladder.deadline.into_iter().chain(look).min().map(|at| {
+        let timeout = ladder.deadline.into_iter().chain(look).chain(errors.due()).min().map(|at| {
             let left = at.saturating_duration_since(Instant::now());
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
         });
@@ -174,6 +177,7 @@ pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration) -> std::io::Re
         input.advance(to_server);
         output.advance(from_server);
         errors.advance(of_errors);
+        errors.pause();
         if over && cage.has_ended() {
             running = false;
             input.end_sink();
@@ -254,6 +258,10 @@ struct Flow<'c> {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
+    /// What becomes of the bytes on their way, where something does.
+    words: Option<Words>,
+    /// What goes out in their place.
+    instead: Vec<u8>,
     /// The source came to its end, which a server that closes its own stdin does not.
     ended: bool,
     bytes: u64,
@@ -267,7 +275,8 @@ const PIPE_BUF: usize = 4096;
 
 impl<'c> Flow<'c> {
     fn new(source: Source<'c>, sink: Sink<'c>) -> Self {
-        Flow { source, sink, buffer: Vec::new(), start: 0, end: 0, ended: false, bytes: 0 }
+        let buffer = Vec::new();
+        Flow { source, sink, buffer, start: 0, end: 0, words: None, instead: Vec::new(), ended: false, bytes: 0 }
     }
 
     /// Nothing more can come out of the sink's end.
@@ -299,10 +308,14 @@ impl<'c> Flow<'c> {
             return self.sink_gone();
         }
         if sink {
-            match self.sink.write(&self.buffer[self.start..self.end]) {
+            let bytes = if self.instead.is_empty() { &self.buffer } else { &*self.instead };
+            match self.sink.write(&bytes[self.start..self.end]) {
                 Ok(n) => {
                     self.start += n;
                     self.bytes += n as u64;
+                    if !self.pending() && self.ended {
+                        return self.end_sink();
+                    }
                 }
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(_) => return self.sink_gone(),
@@ -311,14 +324,48 @@ impl<'c> Flow<'c> {
         if source {
             self.buffer.resize(BUFFER, 0);
             match self.source.fd().map(|fd| rustix::io::read(fd, &mut self.buffer[..])) {
-                Some(Ok(n)) if n > 0 => (self.start, self.end) = (0, n),
+                Some(Ok(n)) if n > 0 => self.arrived(n),
                 Some(Err(Errno::AGAIN | Errno::INTR)) => {}
                 Some(Ok(_) | Err(_)) | None => {
                     self.ended = true;
                     self.source.close();
-                    self.end_sink();
+                    self.send_held();
+                    if !self.pending() {
+                        self.end_sink();
+                    }
                 }
             }
+        }
+    }
+
+    fn arrived(&mut self, count: usize) {
+        (self.start, self.end) = (0, count);
+        if let Some(words) = &mut self.words {
+            self.instead.clear();
+            if let Heard::Instead(bytes) = words.hear(&self.buffer[..count]) {
+                self.instead.extend_from_slice(bytes);
+                self.end = bytes.len();
+            }
+        }
+    }
+
+    /// When bytes that were held back go out, since none came after them.
+    fn due(&self) -> Option<Instant> {
+        self.words.as_ref().filter(|_| !self.pending() && !self.done()).and_then(Words::due)
+    }
+
+    /// Sends them when that is due.
+    fn pause(&mut self) {
+        if self.due().is_some_and(|at| Instant::now() >= at) {
+            self.send_held();
+        }
+    }
+
+    fn send_held(&mut self) {
+        if let Some(words) = &mut self.words {
+            self.instead.clear();
+            self.instead.extend_from_slice(words.pause());
+            (self.start, self.end) = (0, self.instead.len());
         }
     }
 

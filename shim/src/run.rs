@@ -23,11 +23,15 @@ use crate::cli;
 use crate::exit::{self, Failure};
 use crate::progress::Download;
 use crate::record::Record;
+use crate::redact::Texts;
 use crate::relay;
+use crate::ring::Ring;
+use crate::secrets::{self, SecretFlag};
 use crate::settings::Settings;
 use crate::show;
 use crate::unpack;
 use crate::verdict::Verdict;
+use crate::words::Words;
 
 /// Runs a server and returns smcp's exit code. Whatever happens inside, the audit log gets one begin and one end entry;
 /// where it cannot be written, nothing runs.
@@ -163,6 +167,7 @@ fn story(
     grant.withheld.iter().for_each(show::withheld);
     grant.notes.iter().for_each(|note| show::warn(note));
     record.granted(&grant);
+    let secrets = secrets::of_run(typed, &request.env, &package, &grant);
     let shown = Download::awaited(&resolved);
     fetch(&image, &store, &network, &|step| shown.step(step))?;
     drop(shown);
@@ -194,10 +199,14 @@ fn story(
     require(cage.report(), least)?;
     let ticket = record.begin(journal, run)?;
     let mut notes = ticket.notes(journal);
-    let cage = cage.start(ticket, Box::new(move |refused| notes.denied(refused)))?;
-    let passed = relay::pass(cage, &signals, plan.limits.timeout())
+    let (mut texts, mut last_texts) = (Texts::without(secrets.clone()), Texts::without(secrets.clone()));
+    let cage = cage.start(ticket, Box::new(move |refused| notes.denied(&texts.refusal(refused))))?;
+    let words = Words::new(secrets, Some(Ring::new(&settings.state, run)));
+    let passed = relay::pass(cage, &signals, plan.limits.timeout(), words)
         .map_err(|why| Failure::new(exit::CAGE, format!("the relay failed: {why}")))?;
-    passed.ending(&plan).map(|(ending, remains)| (ending, Some(remains)))
+    let (mut ending, remains) = passed.ending(&plan)?;
+    last_texts.ending(&mut ending);
+    Ok((ending, Some(remains)))
 }
 
 /// The interpreter of this machine that a package asks for which brings none.
@@ -307,6 +316,9 @@ fn request(typed: &cli::Run) -> Result<Request, Failure> {
     }
     for text in &typed.env {
         env.push(text.parse().map_err(|why: FlagError| in_flag("--env", why.into()))?);
+    }
+    for text in &typed.secret {
+        env.push(SecretFlag::read(text)?.value(typed.dry_run)?);
     }
     let subprocess = match typed.allow_subprocess.as_slice() {
         [] => SubprocessFlag::None,

@@ -22,9 +22,11 @@ use ulid::Ulid;
 use crate::exit::{self, Failure};
 use crate::record::Record;
 use crate::relay;
+use crate::ring::Ring;
 use crate::run;
 use crate::settings::Settings;
 use crate::show;
+use crate::words::Words;
 
 /// The word on its command line.
 pub const VERB: &str = "tool";
@@ -115,7 +117,8 @@ fn in_cage(
     let ticket = record.begin(journal, run)?;
     let mut notes = ticket.notes(journal);
     let cage = cage.start(ticket, Box::new(move |refused| notes.denied(refused)))?;
-    let passed = relay::pass(cage, &signals, plan.limits.timeout())
+    let words = Words::new(Vec::new(), Some(Ring::new(&settings.state, run)));
+    let passed = relay::pass(cage, &signals, plan.limits.timeout(), words)
         .map_err(|why| Failure::new(exit::CAGE, format!("the relay failed: {why}")))?;
     passed.ending(&plan).map(|(ending, _)| ending)
 }

@@ -10,6 +10,7 @@ mod kernel;
 mod lifecycle;
 mod limits;
 mod network;
+mod secrets;
 mod trust;
 mod unpack;
 
@@ -71,6 +72,12 @@ const ROWS: &[Row] = &[
     row("L12", "SIGKILL in the middle, then a new run: what is stale is gone, and the log has an end", Holds, Holds),
     row("E1", "a variable of the caller that nobody declared is absent", Holds, Holds),
     row("E2", "a required variable that is missing is named before the start", Holds, Holds),
+    row(
+        "E3",
+        "a secret is in no output, log, error, argument or audit entry, in whatever form the server prints it on stderr",
+        Weaker("stdout is the protocol's, and passes untouched"),
+        Weaker("the same"),
+    ),
     row("E4", "values arrive as given", Holds, Holds),
     row("E5", "a manifest that asks for everything is refused", Holds, Holds),
     row(
@@ -229,7 +236,6 @@ const NAMES: Meaning =
 /// The rows that come with another part of smcp.
 const LATER: &[(&str, &str)] = &[
     ("L8", "an answer in place of a server that crashed: with the relay"),
-    ("E3", "secrets in no log: with trust"),
     ("T6", "a version that asks for more stops until that is accepted: with acceptance"),
     ("T7", "tools that changed are blocked: with the relay"),
     ("T8", "the warning carries nothing of the server's: with the relay"),

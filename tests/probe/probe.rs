@@ -15,6 +15,7 @@ mod ports;
 mod network;
 mod outside;
 mod stand_ins;
+mod words;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -191,6 +192,7 @@ fn attempt(verb: &str, rest: &[&str]) -> io::Result<String> {
             .or_else(|| escape::attempt(other, rest))
             .or_else(|| ports::attempt(other, rest))
             .or_else(|| stand_ins::attempt(other, rest))
+            .or_else(|| words::attempt(other, rest))
             .or_else(|| network::attempt(other, rest))
             .or_else(|| outside::attempt(other, rest))
             .or_else(|| files::attempt(other, rest))

@@ -54,7 +54,7 @@ pub use programs::useless_programs;
 pub use redirect::PORT as REDIRECTED;
 pub use signals::Signals;
 pub use sockets::{SocketKind, Sockets, answer};
-pub use sys::original_destination;
+pub use sys::{hide_in_arguments, original_destination};
 pub use unheard::{Missed, Transport, Unheard};
 pub use unpacking::Unpacking;
 pub use wire::{NotExecuted, NotExecutedKind, Refusal};

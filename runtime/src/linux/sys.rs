@@ -414,22 +414,53 @@ pub fn take_stdio(three: [OwnedFd; 3]) -> io::Result<()> {
 /// # Errors
 /// Where `/proc/self/stat` does not say where they are.
 pub fn forget_arguments() -> io::Result<()> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace().collect();
-    // Fields 48 to 51 of proc_pid_stat(5); what follows the name starts with field 3.
-    let address = |field: usize| fields.get(field - 3).and_then(|text| text.parse::<usize>().ok());
-    for (start, end) in [(48, 49), (50, 51)] {
-        let (Some(start), Some(end)) = (address(start), address(end)) else {
-            return Err(io::Error::other("/proc/self/stat is cut off"));
-        };
-        if start == 0 || end < start {
-            return Err(io::Error::other("/proc/self/stat hides where they are"));
-        }
+    for (start, end) in strings_of_start()? {
         // SAFETY: the kernel put the strings there on this process's own stack, above every frame, and they stay mapped
         // and writable. This process has one thread, and nobody holds a reference into them: the standard library copies.
         unsafe { ptr::write_bytes(start as *mut u8, 0, end - start) };
     }
     Ok(())
+}
+
+/// Puts asterisks in the place of what stands behind the first `=` of these texts, wherever one is an argument of this
+/// process, or what such a one has behind its own `=`: `K=V` and `--env=K=V`. `std::env` has asterisks there from then on.
+///
+/// # Errors
+/// Where `/proc/self/stat` does not say where they are.
+pub fn hide_in_arguments(texts: &[String]) -> io::Result<()> {
+    let [(start, end), _] = strings_of_start()?;
+    // SAFETY: as above; main calls this while it has one thread, and the slice is gone when this returns.
+    let strings = unsafe { std::slice::from_raw_parts_mut(start as *mut u8, end - start) };
+    for argument in strings.split_mut(|byte| *byte == 0) {
+        for text in texts.iter().map(String::as_bytes) {
+            let Some(equals) = text.iter().position(|byte| *byte == b'=') else { continue };
+            let before = argument.strip_suffix(text).map(<[u8]>::len);
+            if let Some(before) = before
+                && (before == 0 || argument[before - 1] == b'=')
+            {
+                argument[before + equals + 1..].fill(b'*');
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where the arguments and the environment that this process was started with begin and end.
+fn strings_of_start() -> io::Result<[(usize, usize); 2]> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace().collect();
+    // Fields 48 to 51 of proc_pid_stat(5); what follows the name starts with field 3.
+    let address = |field: usize| fields.get(field - 3).and_then(|text| text.parse::<usize>().ok());
+    let (Some(arguments), Some(to), Some(environment), Some(end)) =
+        (address(48), address(49), address(50), address(51))
+    else {
+        return Err(io::Error::other("/proc/self/stat is cut off"));
+    };
+    let both = [(arguments, to), (environment, end)];
+    match both.iter().all(|(start, end)| *start > 0 && start <= end) {
+        true => Ok(both),
+        false => Err(io::Error::other("/proc/self/stat hides where they are")),
+    }
 }
 
 /// Ends the caller's hold on standard input, output and error: PID 1 must not keep the server's pipes open.
