@@ -9,6 +9,7 @@ use distribution::{Document, Reference, Rules, media_type};
 use runtime::egress::Name;
 use runtime::egress::dns::{self, Verdict};
 use runtime::egress::hello::{self, Look};
+use smcp::handshake::{Channels, Due, Duties, Handshake, Output, Passed, Tools};
 
 /// A text that is a reference is the same reference in its canonical form.
 pub fn reference(bytes: &[u8]) {
@@ -110,4 +111,46 @@ pub fn hello(bytes: &[u8]) {
         let part = hello::look(&bytes[..length.min(bytes.len())]);
         assert!(part == Look::More || part == whole, "{length}: {part:?}, then {whole:?}");
     }
+}
+
+/// A session, after a byte that says what is due: its parts are the client's and the server's in turn, with a zero between.
+/// However they are cut, the same comes out; and what is due makes no line JSON that was none, nor the other way round.
+pub fn handshake(bytes: &[u8]) {
+    let Some((how, session)) = bytes.split_first() else { return };
+    let channels =
+        Channels { instructions: how & 1 != 0, tools: how & 2 != 0, result: how & 4 != 0, notification: how & 8 != 0 };
+    let due = Due { text: "[smcp] W.".into(), channels, otherwise: Channels::ALL };
+    let tools = Tools { allow: Vec::new(), deny: vec!["b*".into()] };
+    let duties = Duties { warning: (how & 16 != 0).then_some(due), tools: (how & 32 != 0).then_some(tools) };
+    let whole = played(&duties, session, usize::MAX);
+    assert_eq!(played(&duties, session, 1 + usize::from(how >> 6)), whole);
+    let plain = played(&Duties::default(), session, usize::MAX);
+    let valid = |out: &Output| {
+        let lines = out.to_client.split(|byte| *byte == b'\n');
+        lines.filter(|line| serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok()).count()
+    };
+    assert_eq!(whole.stray, plain.stray);
+    if how & 32 == 0 {
+        // But for notifications, each of which is one.
+        let notes = String::from_utf8_lossy(&whole.to_client).matches("\"logger\":\"smcp\"").count();
+        assert!((valid(&plain)..=valid(&plain) + notes).contains(&valid(&whole)));
+    }
+}
+
+fn played(duties: &Duties, session: &[u8], size: usize) -> Output {
+    let mut state = Handshake::new(duties.clone());
+    let mut all = Output::default();
+    for (at, said) in session.split(|byte| *byte == 0).enumerate() {
+        for part in said.chunks(size) {
+            let is_client = at % 2 == 0;
+            let passed = if is_client { state.client(part, &mut all) } else { state.server(part, &mut all) };
+            if passed.expect("nothing here is too large") == Passed::AsTheyCame {
+                let to = if is_client { &mut all.to_server } else { &mut all.to_client };
+                to.extend_from_slice(part);
+            }
+        }
+    }
+    state.client_ended(&mut all);
+    state.server_ended(&mut all);
+    all
 }

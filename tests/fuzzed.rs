@@ -205,13 +205,50 @@ fn what_clients_of_tls_say_first() {
     replay(functions::hello, &seeds, &pieces, 3000);
 }
 
+#[test]
+fn sessions_of_the_relay() {
+    let parts: [&str; 10] = [
+        r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"_meta":{"io.modelcontextprotocol/logLevel":"info"}}}"#,
+        r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"x","capabilities":{"logging":{}},"instructions":"own \u00fc"}}"#,
+        r#"{"jsonrpc":"2.0","id":"1","method":"server/discover"}"#,
+        r#"{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":[],"\u0069nstructions":null}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        "plain text",
+        r#"[{"id":2,"method":"tools/list"},{"id":3,"method":"tools/call","params":{"name":"b"}}]"#,
+        r#"[{"id":2,"result":{"tools":[{"name":"a","description":"d"},{"name":"b1"},{"name":"b2"}]}}]"#,
+        r#"{"id":3,"method":"tools/call","params":{"name":"t"}}"#,
+        r#"{"id":3,"result":{"content":[]},"result":{"content":[{"type":"text"}]}}"#,
+    ];
+    let session = parts.map(|part| format!("{part}\n")).join("\0");
+    let seeds = [0_u8, 0x1f, 0x5f, 0x39, 0x7f, 0x96, 0xff].map(|how| [&[how], session.as_bytes()].concat());
+    let pieces: [&[u8]; 16] = [
+        b"\0",
+        b"\n",
+        b"\r\n",
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b"\"",
+        b",",
+        b"\\",
+        b"null",
+        b"\"id\":0,",
+        b"\"result\":{},",
+        b"\"instructions\":\"x\",",
+        b"\\u0072",
+        b"[INFO]",
+    ];
+    replay(functions::handshake, &seeds, &pieces, 3000);
+}
+
 /// Each function is a target of its own.
 #[test]
 fn every_function_is_a_target() {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz");
     let functions = fs::read_to_string(fuzz.join("functions.rs")).expect("it was compiled in");
     let named: Vec<_> = functions.lines().filter_map(|line| line.strip_prefix("pub fn ")?.split('(').next()).collect();
-    assert_eq!(named, ["reference", "manifest", "archive", "dns", "hello"]);
+    assert_eq!(named, ["reference", "manifest", "archive", "dns", "hello", "handshake"]);
     for name in named {
         let target = fs::read_to_string(fuzz.join(format!("fuzz_targets/{name}.rs"))).expect("a target");
         assert!(target.contains(&format!("functions::{name}(")), "{name}");

@@ -9,6 +9,7 @@ pub mod cli;
 mod doctor;
 mod evidence;
 pub mod exit;
+pub mod handshake;
 mod info;
 mod learn;
 mod login;

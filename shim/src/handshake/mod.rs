@@ -1,0 +1,599 @@
+//! What the relay reads of the protocol: bytes in, bytes out, no reading or writing of its own.
+//!
+//! A warning that is due is spliced into the server's answers: into `instructions` of a handshake, and where policy says so
+//! into descriptions of tools and the first result of one; or it is a notification beside them. Every other byte is the
+//! server's, and nothing is written anew. Both eras of the protocol share one pipe: `initialize` and `server/discover` are
+//! answered alike, in any order and as often as a client asks.
+//!
+//! A server that would hide the warning has these ways, each of which a test tries: an answer with another id, or before the
+//! question; two answers; members that are there twice, spelled by `\u`; `null` in place of a text. So whatever a client may
+//! take for the answer gets the text: any answer of a handshake's shape, each one of equal members.
+
+mod edit;
+mod id;
+mod json;
+mod lines;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod warning;
+
+use memchr::memchr;
+
+use edit::Edits;
+use id::Id;
+use json::{Span, elements, means, members, unescaped};
+use lines::Kind;
+pub use rules::{Channels, Due, Duties, Tools, error};
+pub use warning::{Unscored, Warning};
+
+/// What is kept of one message, to be read as a whole. Clients in TypeScript take no more than 10 MiB.
+pub const MOST_HELD: usize = 16 << 20;
+
+/// The longest line that a server may write. It is passed on as it comes, but one without an end is no message.
+pub const MOST_LINE: u64 = 256 << 20;
+
+/// How many requests are remembered while they wait for an answer.
+const MOST_ASKED: usize = 1024;
+
+/// What stands before each line of a server's stdout that is no message, on stderr.
+pub const STRAY: &[u8] = b"stray line on stdout: ";
+
+/// What the bytes come to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Output {
+    /// For the server's stdin.
+    pub to_server: Vec<u8>,
+    /// For the client's stdout.
+    pub to_client: Vec<u8>,
+    /// For stderr: what is no message, with [`STRAY`] before each line.
+    pub stray: Vec<u8>,
+}
+
+/// Whether the bytes that were given are what is to be passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passed {
+    /// They are, and there is no output.
+    AsTheyCame,
+    /// What is to be passed on is in the output.
+    InOutput,
+}
+
+/// Why a run cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// A line of the server's came to [`MOST_LINE`] without an end.
+    EndlessLine,
+    /// A message that the rules on tools have to be held against is larger than [`MOST_HELD`].
+    TooLargeToJudge,
+}
+
+/// The state of a session.
+#[derive(Debug)]
+pub struct Handshake {
+    duties: Duties,
+    client: ClientLine,
+    server: ServerLine,
+    /// Requests whose answers matter.
+    asked: Vec<Asked>,
+    phase: Phase,
+    /// The server answered something.
+    answered: bool,
+    /// A client of the older era has said that it is initialised: what that handshake can carry was carried.
+    settled: bool,
+    /// The result of a tool carried the warning.
+    in_result: bool,
+    /// A notification did.
+    notified: bool,
+    /// A handshake could not carry it, so that other channels have to.
+    missed: bool,
+    strays: u64,
+    line: u64,
+    messages: u64,
+}
+
+/// How far a session is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// No client has taken an answer to a handshake for sure: each answer is looked at.
+    Open,
+    /// Answers are looked at while one is due that matters.
+    Known,
+}
+
+/// A request that waits for its answer.
+#[derive(Clone, Debug)]
+struct Asked {
+    id: Id,
+    what: What,
+    /// It wants messages of the level `warning`, in the way of 2026-07-28.
+    listens: bool,
+}
+
+/// What was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Initialize,
+    Discover,
+    Tools,
+    Call,
+    Other,
+}
+
+/// Where the client's bytes are.
+#[derive(Debug)]
+enum ClientLine {
+    /// In a line of which this much is there.
+    Read(Vec<u8>),
+    /// In a line that is not read.
+    Skipped,
+}
+
+/// Where the server's bytes are.
+#[derive(Debug)]
+enum ServerLine {
+    /// At the beginning of a line, of which this much is there.
+    Beginning(Vec<u8>),
+    /// In a message that is passed on as it comes.
+    Message,
+    /// In a message that is read as a whole, of which this much is there.
+    Held(Vec<u8>),
+    /// In a line that is no message.
+    Stray,
+}
+
+impl Handshake {
+    /// At the beginning of a session.
+    pub fn new(duties: Duties) -> Handshake {
+        Handshake {
+            duties,
+            client: ClientLine::Read(Vec::new()),
+            server: ServerLine::Beginning(Vec::new()),
+            asked: Vec::new(),
+            phase: Phase::Open,
+            answered: false,
+            settled: false,
+            in_result: false,
+            notified: false,
+            missed: false,
+            strays: 0,
+            line: 0,
+            messages: 0,
+        }
+    }
+
+    /// Lines of the server that were no messages.
+    pub fn strays(&self) -> u64 {
+        self.strays
+    }
+
+    /// Messages of the server.
+    pub fn messages(&self) -> u64 {
+        self.messages
+    }
+
+    /// The ids, as the client wrote them, of the requests that wait for an answer from a server that has answered nothing.
+    pub fn unanswered(&self) -> Vec<Vec<u8>> {
+        let asked = self.asked.iter().filter(|_| !self.answered);
+        asked.map(|asked| asked.id.raw().to_owned()).collect()
+    }
+
+    /// Takes bytes of the client.
+    ///
+    /// # Errors
+    /// Where a message cannot be judged.
+    pub fn client(&mut self, bytes: &[u8], out: &mut Output) -> Result<Passed, Broken> {
+        let holds = self.duties.tools.is_some();
+        if !self.reads_requests() {
+            return Ok(Passed::AsTheyCame);
+        }
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (line, is_whole, after) = first_line(rest);
+            rest = after;
+            match &mut self.client {
+                ClientLine::Read(held) if held.len() + line.len() > MOST_HELD => {
+                    if holds {
+                        return Err(Broken::TooLargeToJudge);
+                    }
+                    self.client = if is_whole { ClientLine::Read(Vec::new()) } else { ClientLine::Skipped };
+                }
+                ClientLine::Read(held) if is_whole => {
+                    let mut whole = std::mem::take(held);
+                    let is_here = whole.is_empty();
+                    whole.extend_from_slice(if is_here { &[] } else { line });
+                    let line = if is_here { line } else { &whole };
+                    if self.request(line, out) && holds {
+                        out.to_server.extend_from_slice(line);
+                    }
+                }
+                ClientLine::Read(held) => held.extend_from_slice(line),
+                ClientLine::Skipped if is_whole => self.client = ClientLine::Read(Vec::new()),
+                ClientLine::Skipped => {}
+            }
+        }
+        Ok(if holds { Passed::InOutput } else { Passed::AsTheyCame })
+    }
+
+    /// Takes the end of the client's bytes: a last line may lack its end.
+    pub fn client_ended(&mut self, out: &mut Output) {
+        if let ClientLine::Read(held) = &mut self.client {
+            let line = std::mem::take(held);
+            if !line.is_empty() && self.request(&line, out) && self.duties.tools.is_some() {
+                out.to_server.extend_from_slice(&line);
+            }
+        }
+    }
+
+    /// Takes bytes of the server.
+    ///
+    /// # Errors
+    /// Where a line has no end, or a message cannot be judged.
+    pub fn server(&mut self, bytes: &[u8], out: &mut Output) -> Result<Passed, Broken> {
+        // What is passed on as it is, up to here.
+        let (mut from, mut at) = (0, 0);
+        let mut as_they_came = true;
+        while at < bytes.len() {
+            let (line, is_whole, after) = first_line(&bytes[at..]);
+            let end = bytes.len() - after.len();
+            let passes = self.part(line, is_whole, out, &bytes[from..at])?;
+            at = end;
+            if !passes {
+                from = at;
+                as_they_came = false;
+            }
+        }
+        if as_they_came {
+            return Ok(Passed::AsTheyCame);
+        }
+        out.to_client.extend_from_slice(&bytes[from..]);
+        Ok(Passed::InOutput)
+    }
+
+    /// Takes a part of a line, up to its end where it has one. Whether it is passed on as it is; else what it comes to is
+    /// put out, after what is passed on `before`.
+    fn part(&mut self, part: &[u8], is_whole: bool, out: &mut Output, before: &[u8]) -> Result<bool, Broken> {
+        self.line += part.len() as u64;
+        if self.line > MOST_LINE {
+            return Err(Broken::EndlessLine);
+        }
+        if is_whole {
+            self.line = 0;
+        }
+        let text = if is_whole { &part[..part.len() - 1] } else { part };
+        if let ServerLine::Beginning(held) = &mut self.server {
+            let held = std::mem::take(held);
+            let joined;
+            let beginning = if held.is_empty() {
+                text
+            } else {
+                joined = [&held, text].concat();
+                &joined
+            };
+            let kind = lines::kind(beginning).or(is_whole.then_some(Kind::Stray));
+            self.server = match kind {
+                None => ServerLine::Beginning(beginning.to_owned()),
+                Some(Kind::Stray) => ServerLine::Stray,
+                Some(Kind::Message) if self.reads_answers() => ServerLine::Held(Vec::new()),
+                Some(Kind::Message) => ServerLine::Message,
+            };
+            match kind {
+                None => {
+                    out.to_client.extend_from_slice(before);
+                    return Ok(false);
+                }
+                Some(Kind::Stray) => {
+                    self.strays += 1;
+                    out.stray.extend_from_slice(STRAY);
+                }
+                Some(Kind::Message) => self.messages += 1,
+            }
+            if !held.is_empty() {
+                out.to_client.extend_from_slice(before);
+                let part = [&held, part].concat();
+                if self.known(&part, is_whole, out, &[])? {
+                    out.to_client.extend_from_slice(&part);
+                }
+                return Ok(false);
+            }
+        }
+        self.known(part, is_whole, out, before)
+    }
+
+    /// Takes a part of a line that is known to be a message or stray.
+    fn known(&mut self, part: &[u8], is_whole: bool, out: &mut Output, before: &[u8]) -> Result<bool, Broken> {
+        let state = std::mem::replace(&mut self.server, ServerLine::Message);
+        let next = if is_whole { Some(ServerLine::Beginning(Vec::new())) } else { None };
+        match state {
+            ServerLine::Message | ServerLine::Beginning(_) => {
+                self.server = next.unwrap_or(ServerLine::Message);
+                Ok(true)
+            }
+            ServerLine::Stray => {
+                self.server = next.unwrap_or(ServerLine::Stray);
+                out.to_client.extend_from_slice(before);
+                out.stray.extend_from_slice(part);
+                Ok(false)
+            }
+            ServerLine::Held(mut held) => {
+                if held.len() + part.len() > MOST_HELD {
+                    self.too_large()?;
+                    self.server = next.unwrap_or(ServerLine::Message);
+                    if held.is_empty() {
+                        return Ok(true);
+                    }
+                    out.to_client.extend_from_slice(before);
+                    out.to_client.extend_from_slice(&held);
+                    out.to_client.extend_from_slice(part);
+                    return Ok(false);
+                }
+                if !is_whole {
+                    held.extend_from_slice(part);
+                    self.server = ServerLine::Held(held);
+                    out.to_client.extend_from_slice(before);
+                    return Ok(false);
+                }
+                self.server = ServerLine::Beginning(Vec::new());
+                let is_here = held.is_empty();
+                held.extend_from_slice(if is_here { &[] } else { part });
+                let whole = if is_here { part } else { &held };
+                let edits = self.answer(whole);
+                if edits.is_empty() && is_here {
+                    return Ok(true);
+                }
+                out.to_client.extend_from_slice(before);
+                edits.apply(whole, &mut out.to_client);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Takes the end of the server's bytes: a last line may lack its end.
+    pub fn server_ended(&mut self, out: &mut Output) {
+        match std::mem::replace(&mut self.server, ServerLine::Message) {
+            ServerLine::Beginning(held) if held.iter().any(|byte| matches!(byte, b'{' | b'[')) => {
+                out.to_client.extend(held);
+            }
+            ServerLine::Held(held) => {
+                let edits = self.answer(&held);
+                edits.apply(&held, &mut out.to_client);
+            }
+            ServerLine::Stray => out.stray.push(b'\n'),
+            ServerLine::Beginning(_) | ServerLine::Message => {}
+        }
+    }
+
+    /// Whether requests still have to be read.
+    fn reads_requests(&self) -> bool {
+        let later = self.channels();
+        self.phase == Phase::Open
+            || self.duties.tools.is_some()
+            || later.tools
+            || (later.result && !self.in_result)
+            || (!self.settled && (later.instructions || later.notification && !self.notified))
+    }
+
+    /// Whether the next answer has to be read.
+    fn reads_answers(&self) -> bool {
+        self.phase == Phase::Open || !self.asked.is_empty()
+    }
+
+    /// By which ways the warning goes: of a package that nobody scored by few, unless these failed.
+    fn channels(&self) -> Channels {
+        match &self.duties.warning {
+            None => Channels::default(),
+            Some(due) if self.missed => due.otherwise,
+            Some(due) => due.channels,
+        }
+    }
+
+    /// A message that would be read is too large for that.
+    fn too_large(&mut self) -> Result<(), Broken> {
+        if self.duties.tools.is_some() && self.asked.iter().any(|asked| asked.what == What::Tools) {
+            return Err(Broken::TooLargeToJudge);
+        }
+        self.missed |= self.awaits_handshake();
+        Ok(())
+    }
+
+    fn awaits_handshake(&self) -> bool {
+        self.asked.iter().any(|asked| asked.what.is_handshake())
+    }
+
+    /// Reads a line of the client. Whether the server may have it; else the client was answered.
+    fn request(&mut self, line: &[u8], out: &mut Output) -> bool {
+        let messages = messages(line);
+        if let Some(tools) = &self.duties.tools
+            && let Some(answers) = tools.refuse(line, &messages)
+        {
+            out.to_client.extend_from_slice(&answers);
+            return false;
+        }
+        for message in &messages {
+            self.one_request(line, message);
+        }
+        true
+    }
+
+    fn one_request(&mut self, line: &[u8], message: &Message) {
+        let Some(method) = message.last(line, "method").and_then(|value| text(line, &value)) else { return };
+        let Some(id) = message.last(line, "id").and_then(|value| Id::of(&line[value])) else {
+            if method == "notifications/initialized" {
+                self.settled = true;
+                self.close();
+            }
+            return;
+        };
+        let what = What::of(&method);
+        if what == What::Initialize {
+            self.settled = false;
+            self.phase = Phase::Open;
+        }
+        let asked = Asked { id, what, listens: wants_warnings(line, message) };
+        if self.phase == Phase::Open || self.matters(&asked) {
+            if self.asked.len() == MOST_ASKED {
+                self.asked.remove(0);
+            }
+            self.asked.push(asked);
+        }
+    }
+
+    /// Whether an answer has to be read also when the handshake is over.
+    fn matters(&self, asked: &Asked) -> bool {
+        let channels = self.channels();
+        let by_what = match asked.what {
+            What::Initialize | What::Discover => channels.instructions,
+            What::Tools => channels.tools || self.duties.tools.is_some(),
+            What::Call => channels.result && !self.in_result,
+            What::Other => false,
+        };
+        by_what || asked.listens && channels.notification && !self.notified
+    }
+
+    /// From here on answers that do not matter are not read.
+    fn close(&mut self) {
+        self.phase = Phase::Known;
+        let mut asked = std::mem::take(&mut self.asked);
+        asked.retain(|asked| self.matters(asked));
+        self.asked = asked;
+    }
+
+    /// Reads a line of the server, and gives what is to be changed in it.
+    fn answer(&mut self, line: &[u8]) -> Edits {
+        let mut edits = Edits::default();
+        let messages = messages(line);
+        if messages.is_empty() {
+            self.missed |= self.awaits_handshake();
+        }
+        for message in &messages {
+            self.one_answer(line, message, &mut edits);
+        }
+        edits
+    }
+
+    fn one_answer(&mut self, line: &[u8], message: &Message, edits: &mut Edits) {
+        let results = message.all(line, "result");
+        let is_answer = !results.is_empty() || !message.all(line, "error").is_empty();
+        if !is_answer || !message.all(line, "method").is_empty() {
+            return;
+        }
+        let ids: Vec<Id> = message.all(line, "id").into_iter().filter_map(|value| Id::of(&line[value])).collect();
+        let (to, waiting): (Vec<Asked>, Vec<Asked>) =
+            std::mem::take(&mut self.asked).into_iter().partition(|asked| ids.iter().any(|id| asked.id.is(id)));
+        self.asked = waiting;
+        // A client that probes, or asks again, is told by an error that it has no answer yet.
+        self.answered |= !to.is_empty() && !results.is_empty();
+        let channels = self.channels();
+        let of = |what: fn(&What) -> bool| to.iter().any(|asked| what(&asked.what));
+        let is_handshake =
+            of(What::is_handshake) || self.phase == Phase::Open && results.iter().any(|at| looks_like_one(line, at));
+        if let Some(due) = self.duties.warning.clone() {
+            if is_handshake && channels.instructions && !edits.instructions(line, &results, &due.text) {
+                self.missed |= !results.is_empty();
+            }
+            if of(|what| *what == What::Tools) && channels.tools {
+                edits.descriptions(line, &results, &due.text);
+            }
+            if of(|what| *what == What::Call) && channels.result && !self.in_result {
+                self.in_result = edits.content(line, &results, &due.text);
+            }
+            if channels.notification && !self.notified {
+                if to.iter().any(|asked| asked.listens) {
+                    self.notified = true;
+                    edits.notify_before(&due.text);
+                } else if of(|what| *what == What::Initialize) && results.iter().any(|at| logs(line, at)) {
+                    self.notified = true;
+                    edits.notify_after(&due.text);
+                }
+            }
+        }
+        if let Some(tools) = self.duties.tools.as_ref().filter(|_| of(|what| *what == What::Tools)) {
+            edits.without_denied(line, &results, tools);
+        }
+        let nothing_is_due = self.duties.warning.is_none() && self.answered;
+        // Whoever asks for anything else without `initialize` is of the newer era.
+        if nothing_is_due || of(|what| !what.is_handshake()) && !results.is_empty() {
+            self.close();
+        }
+    }
+}
+
+impl What {
+    fn of(method: &str) -> What {
+        match method {
+            "initialize" => What::Initialize,
+            "server/discover" => What::Discover,
+            "tools/list" => What::Tools,
+            "tools/call" => What::Call,
+            _ => What::Other,
+        }
+    }
+
+    fn is_handshake(&self) -> bool {
+        matches!(self, What::Initialize | What::Discover)
+    }
+}
+
+/// A message and where its members are.
+#[derive(Debug)]
+pub struct Message(Vec<json::Member>);
+
+impl Message {
+    /// The values of all members of this name.
+    fn all(&self, line: &[u8], name: &str) -> Vec<Span> {
+        let found = self.0.iter().filter(|member| means(&line[member.key.clone()], name));
+        found.map(|member| member.value.clone()).collect()
+    }
+
+    /// The one that clients and servers take.
+    fn last(&self, line: &[u8], name: &str) -> Option<Span> {
+        self.all(line, name).pop()
+    }
+}
+
+/// The messages of a line: one, those of a batch, or none where it is nothing of the kind.
+fn messages(line: &[u8]) -> Vec<Message> {
+    let Some(whole) = json::value(line) else { return Vec::new() };
+    let all = elements(line, &whole).unwrap_or_else(|| vec![whole]);
+    all.iter().filter_map(|at| object(line, at)).collect()
+}
+
+fn object(line: &[u8], at: &Span) -> Option<Message> {
+    members(line, at).map(Message)
+}
+
+/// A string's text.
+fn text(line: &[u8], at: &Span) -> Option<String> {
+    match &line[at.clone()] {
+        [b'"', inner @ .., b'"'] => Some(unescaped(inner)),
+        _ => None,
+    }
+}
+
+/// Whether a result has what only the answer to a handshake must have.
+fn looks_like_one(line: &[u8], result: &Span) -> bool {
+    let marks = ["protocolVersion", "supportedVersions"];
+    object(line, result).is_some_and(|result| marks.iter().any(|mark| !result.all(line, mark).is_empty()))
+}
+
+/// Whether the result of `initialize` declares `capabilities.logging`.
+fn logs(line: &[u8], result: &Span) -> bool {
+    let capabilities = object(line, result).and_then(|result| result.last(line, "capabilities"));
+    capabilities.and_then(|at| object(line, &at)).is_some_and(|all| !all.all(line, "logging").is_empty())
+}
+
+/// Whether a request of 2026-07-28 asks for messages of the level `warning`.
+fn wants_warnings(line: &[u8], message: &Message) -> bool {
+    let params = message.last(line, "params").and_then(|at| object(line, &at));
+    let meta = params.and_then(|params| params.last(line, "_meta")).and_then(|at| object(line, &at));
+    let level = meta.and_then(|meta| meta.last(line, "io.modelcontextprotocol/logLevel"));
+    level.and_then(|at| text(line, &at)).is_some_and(|level| ["debug", "info", "notice", "warning"].contains(&&*level))
+}
+
+/// The first line with its end, or what there is of it; whether it has its end; and what comes after.
+fn first_line(bytes: &[u8]) -> (&[u8], bool, &[u8]) {
+    match memchr(b'\n', bytes) {
+        Some(at) => (&bytes[..=at], true, &bytes[at + 1..]),
+        None => (bytes, false, &[]),
+    }
+}

@@ -1,0 +1,575 @@
+//! Sessions as tables, and what holds for any session.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const TEXT: &str = "[smcp] W.";
+const NOTE: &str = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"warning\",\"logger\":\"smcp\",\"data\":\"[smcp] W.\"}}\n";
+const BLOCK: &str = "{\"type\":\"text\",\"text\":\"[smcp] W.\"}";
+const INITIALIZE: &str = "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{}}\n";
+const INITIALIZED: &str = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
+const DISCOVER: &str = "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"server/discover\",\"params\":{\"_meta\":{\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\"}}}\n";
+const LIST: &str = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\"}\n";
+const CALL: &str =
+    "{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"tools/call\",\"params\":{\"name\":\"t\",\"arguments\":{}}}\n";
+
+fn session(channels: Channels) -> Handshake {
+    let due = Due { text: TEXT.into(), channels, otherwise: Channels::ALL };
+    Handshake::new(Duties { warning: Some(due), tools: None })
+}
+
+fn low() -> Handshake {
+    session(Channels::ALL)
+}
+
+fn unscored() -> Handshake {
+    session(Channels::ALL.of_unscored())
+}
+
+fn nothing_due() -> Handshake {
+    Handshake::new(Duties::default())
+}
+
+fn with_rules(allow: &[&str], deny: &[&str]) -> Handshake {
+    let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    Handshake::new(Duties { warning: None, tools: Some(Tools { allow: list(allow), deny: list(deny) }) })
+}
+
+/// What the client sees of what the server says.
+fn says(session: &mut Handshake, bytes: impl AsRef<[u8]>) -> String {
+    let (client, stray) = heard(session, bytes.as_ref());
+    assert_eq!(stray, "");
+    client
+}
+
+/// What comes out on stdout and as stray text.
+fn heard(session: &mut Handshake, bytes: &[u8]) -> (String, String) {
+    let mut out = Output::default();
+    match session.server(bytes, &mut out).unwrap() {
+        Passed::AsTheyCame => {
+            assert_eq!(out, Output::default());
+            (lossy(bytes), String::new())
+        }
+        Passed::InOutput => (lossy(&out.to_client), lossy(&out.stray)),
+    }
+}
+
+/// What the server sees of what the client asks, and what the client is answered at once.
+fn asks(session: &mut Handshake, line: &str) -> (String, String) {
+    let mut out = Output::default();
+    match session.client(line.as_bytes(), &mut out).unwrap() {
+        Passed::AsTheyCame => (line.to_owned(), lossy(&out.to_client)),
+        Passed::InOutput => (lossy(&out.to_server), lossy(&out.to_client)),
+    }
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn answer(id: &str, result: &str) -> String {
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n")
+}
+
+/// Results of `initialize` and what becomes of them.
+const INSERTIONS: [(&str, &str); 14] = [
+    (r#"{"protocolVersion":"2025-11-25"}"#, r#"{"protocolVersion":"2025-11-25","instructions":"[smcp] W."}"#),
+    (r#"{}"#, r#"{"instructions":"[smcp] W."}"#),
+    (r#"{ }"#, r#"{ "instructions":"[smcp] W."}"#),
+    (r#"{"instructions":"Own."}"#, r#"{"instructions":"[smcp] W.\n\nOwn."}"#),
+    (r#"{"instructions":""}"#, r#"{"instructions":"[smcp] W."}"#),
+    (r#"{"instructions" : null ,"a":1}"#, r#"{"instructions" : "[smcp] W." ,"a":1}"#),
+    // What clients take of equal members is the last, and some may take the first.
+    (
+        r#"{"instructions":"a","instructions":"b"}"#,
+        r#"{"instructions":"[smcp] W.\n\na","instructions":"[smcp] W.\n\nb"}"#,
+    ),
+    (r#"{"\u0069nstructions":"a"}"#, r#"{"\u0069nstructions":"[smcp] W.\n\na"}"#),
+    (
+        r#"{"_meta":{"instructions":"x"},"x":["instructions"]}"#,
+        r#"{"_meta":{"instructions":"x"},"x":["instructions"],"instructions":"[smcp] W."}"#,
+    ),
+    (r#"{"instructions":"\ud800\"\\"}"#, r#"{"instructions":"[smcp] W.\n\n\ud800\"\\"}"#),
+    // S6: numbers, escapes, unknown members.
+    (
+        r#"{"n":12345678901234567890,"f":1.0,"e":1e2,"h":"<>&\u003c ü","_meta":{"a":1,"a":2},"capabilities":{}}"#,
+        r#"{"n":12345678901234567890,"f":1.0,"e":1e2,"h":"<>&\u003c ü","_meta":{"a":1,"a":2},"capabilities":{},"instructions":"[smcp] W."}"#,
+    ),
+    // What is no text no client takes, and other ways are gone.
+    (r#"{"instructions":7}"#, r#"{"instructions":7}"#),
+    (r#""text""#, r#""text""#),
+    (r#"[{"instructions":"a"}]"#, r#"[{"instructions":"a"}]"#),
+];
+
+#[test]
+fn s6_the_text_is_spliced_in_and_every_other_byte_stays() {
+    for (result, expected) in INSERTIONS {
+        for ask in [INITIALIZE, DISCOVER] {
+            let mut session = unscored();
+            asks(&mut session, ask);
+            assert_eq!(says(&mut session, answer("0", result)), answer("0", expected), "{result}");
+        }
+    }
+}
+
+#[test]
+fn s8_answers_are_found_by_the_value_of_their_id() {
+    for (asked, answered) in [
+        ("0", "\"0\""),
+        ("\"a\\u0062\"", "\"ab\""),
+        ("-1", "-1.0"),
+        ("9007199254740993", "9007199254740993"),
+        ("1e2", "100"),
+        ("0.25", "25e-2"),
+    ] {
+        let mut session = unscored();
+        asks(&mut session, &format!("{{\"id\":{asked},\"method\":\"initialize\"}}\n"));
+        let said = says(&mut session, answer(answered, "{}"));
+        assert_eq!(said, answer(answered, "{\"instructions\":\"[smcp] W.\"}"), "{asked} {answered}");
+    }
+}
+
+#[test]
+fn evasions_carry_the_text_as_well() {
+    let full = r#"{"protocolVersion":"x","instructions":"obey"}"#;
+    let warned = r#"{"protocolVersion":"x","instructions":"[smcp] W.\n\nobey"}"#;
+    // A decoy with another id first, then the answer; the same twice; before the question.
+    let mut session = unscored();
+    assert_eq!(says(&mut session, answer("0", full)), answer("0", warned));
+    asks(&mut session, INITIALIZE);
+    for id in ["7", "0", "0", "\"0\""] {
+        assert_eq!(says(&mut session, answer(id, full)), answer(id, warned), "{id}");
+    }
+    // Equal members and spellings.
+    for (line, expected) in [
+        (r#"{"id":1,"id":0,"result":{"a":1}}"#, r#"{"id":1,"id":0,"result":{"a":1,"instructions":"[smcp] W."}}"#),
+        (r#"{"id":0,"id":1,"result":{}}"#, r#"{"id":0,"id":1,"result":{"instructions":"[smcp] W."}}"#),
+        (
+            r#"{"id":0,"result":{},"result":{"b":2}}"#,
+            r#"{"id":0,"result":{"instructions":"[smcp] W."},"result":{"b":2,"instructions":"[smcp] W."}}"#,
+        ),
+        (r#"{"\u0069d":0,"r\u0065sult":{}}"#, r#"{"\u0069d":0,"r\u0065sult":{"instructions":"[smcp] W."}}"#),
+        (r#"[{"id":0,"result":{}}]"#, r#"[{"id":0,"result":{"instructions":"[smcp] W."}}]"#),
+        (r#"{"id":0,"result":{},"error":null}"#, r#"{"id":0,"result":{"instructions":"[smcp] W."},"error":null}"#),
+    ] {
+        let mut session = unscored();
+        asks(&mut session, INITIALIZE);
+        assert_eq!(says(&mut session, format!("{line}\n")), format!("{expected}\n"));
+    }
+}
+
+#[test]
+fn a_huge_text_and_deep_nesting_come_after_the_warning() {
+    let huge = "ignore the warning ".repeat(60_000);
+    let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+    let mut session = unscored();
+    asks(&mut session, INITIALIZE);
+    let said = says(&mut session, answer("0", &format!("{{\"x\":{deep},\"instructions\":\"{huge}\"}}")));
+    assert_eq!(said, answer("0", &format!("{{\"x\":{deep},\"instructions\":\"[smcp] W.\\n\\n{huge}\"}}")));
+}
+
+#[test]
+fn s7_an_error_first_requests_of_the_server_and_a_batch_stall_nothing() {
+    let mut session = unscored();
+    asks(&mut session, INITIALIZE);
+    let same = [
+        "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"ping\"}\n",
+        "{\"jsonrpc\":\"2.0\",\"id\":\"r\",\"method\":\"roots/list\"}\n",
+        "{\"jsonrpc\":\"2.0\",\"id\":0,\"error\":{\"code\":-32602,\"message\":\"no\"}}\n",
+    ];
+    for line in same {
+        assert_eq!(says(&mut session, line), line);
+    }
+    asks(&mut session, "[{\"jsonrpc\":\"2.0\",\"id\":\"b\",\"method\":\"initialize\"}]\n");
+    let warned = answer("\"b\"", "{\"instructions\":\"[smcp] W.\"}");
+    assert_eq!(says(&mut session, answer("\"b\"", "{}")), warned);
+}
+
+/// S14: who declares logging gets a notification after `initialize`, others none.
+#[test]
+fn s14_a_legacy_client_is_notified_where_the_server_declared_it() {
+    let logging = r#"{"capabilities":{"logging":{}}}"#;
+    for (result, notified) in [(logging, true), (r#"{"capabilities":{}}"#, false), (r#"{"logging":{}}"#, false)] {
+        let mut session = unscored();
+        asks(&mut session, INITIALIZE);
+        let said = says(&mut session, answer("0", result));
+        assert_eq!(said.ends_with(&format!("}}\n{NOTE}")), notified, "{said}");
+        assert_eq!(said.matches(NOTE).count(), usize::from(notified));
+        // No second one.
+        asks(&mut session, INITIALIZE);
+        assert!(!says(&mut session, answer("0", result)).contains(NOTE) || !notified);
+    }
+}
+
+/// S14: the newer era has none but for a request that asked for its level, and before its answer.
+#[test]
+fn s14_a_modern_client_is_notified_where_it_asked() {
+    for (level, notified) in [("debug", true), ("warning", true), ("error", false), ("", false)] {
+        let mut session = unscored();
+        asks(&mut session, DISCOVER);
+        let said = says(&mut session, answer("0", r#"{"capabilities":{"logging":{}}}"#));
+        assert!(!said.contains(NOTE) && said.contains(TEXT));
+        let meta = format!("{{\"_meta\":{{\"io.modelcontextprotocol/logLevel\":\"{level}\"}}}}");
+        asks(&mut session, &format!("{{\"id\":5,\"method\":\"resources/list\",\"params\":{meta}}}\n"));
+        let plain = answer("5", "{\"resources\":[]}");
+        let note = if notified { NOTE } else { "" };
+        assert_eq!(says(&mut session, &plain), format!("{note}{plain}"), "{level}");
+        assert_eq!(says(&mut session, &plain), plain);
+    }
+}
+
+/// S14: each answer to `server/discover` has it, which a client may keep, and a probe that falls back.
+#[test]
+fn s14_both_handshakes_on_one_pipe() {
+    let mut session = unscored();
+    asks(&mut session, DISCOVER);
+    let refused = "{\"jsonrpc\":\"2.0\",\"id\":0,\"error\":{\"code\":-32601,\"message\":\"no method\"}}\n";
+    assert_eq!(says(&mut session, refused), refused);
+    asks(&mut session, &INITIALIZE.replace("\"id\":0", "\"id\":1"));
+    let warned = "{\"instructions\":\"[smcp] W.\"}";
+    assert_eq!(says(&mut session, answer("1", "{}")), answer("1", warned));
+    // The newer era: asked again later.
+    let mut session = unscored();
+    for id in ["3", "4"] {
+        asks(&mut session, &DISCOVER.replace("\"id\":0", &format!("\"id\":{id}")));
+        assert_eq!(says(&mut session, answer(id, "{}")), answer(id, warned));
+        asks(&mut session, LIST);
+        assert_eq!(says(&mut session, answer("1", "{\"tools\":[]}")), answer("1", "{\"tools\":[]}"));
+    }
+}
+
+#[test]
+fn a_low_score_goes_into_descriptions_and_the_first_result() {
+    let mut session = low();
+    asks(&mut session, INITIALIZE);
+    says(&mut session, answer("0", "{}"));
+    asks(&mut session, INITIALIZED);
+    for _ in 0..2 {
+        asks(&mut session, LIST);
+        let tools = r#"{"tools":[{"name":"a","description":"A."},{"name":"b"},{"name":"c","description":""}],"nextCursor":"x"}"#;
+        let warned = r#"{"tools":[{"name":"a","description":"[smcp] W.\n\nA."},{"name":"b","description":"[smcp] W."},{"name":"c","description":"[smcp] W."}],"nextCursor":"x"}"#;
+        assert_eq!(says(&mut session, answer("1", tools)), answer("1", warned));
+    }
+    asks(&mut session, CALL);
+    let waits = answer("2", "{\"resultType\":\"input_required\"}");
+    assert_eq!(says(&mut session, &waits), waits);
+    asks(&mut session, CALL);
+    let content = r#"{"content":[{"type":"text","text":"x"}]}"#;
+    let warned = answer("2", &content.replace("[{", &format!("[{BLOCK},{{")));
+    assert_eq!(says(&mut session, answer("2", content)), warned);
+    asks(&mut session, CALL);
+    assert_eq!(says(&mut session, answer("2", content)), answer("2", content));
+}
+
+#[test]
+fn an_unscored_package_keeps_its_lists_and_results() {
+    let mut session = unscored();
+    asks(&mut session, INITIALIZE);
+    says(&mut session, answer("0", "{}"));
+    asks(&mut session, INITIALIZED);
+    for (ask, said) in [(LIST, answer("1", "{\"tools\":[{\"name\":\"a\"}]}")), (CALL, answer("2", "{\"content\":[]}"))]
+    {
+        asks(&mut session, ask);
+        assert_eq!(says(&mut session, &said), said);
+    }
+    assert!(!session.reads_requests() && !session.reads_answers(), "nothing is due any more");
+}
+
+#[test]
+fn a_handshake_that_cannot_be_read_is_made_up_for() {
+    for torn in ["{\"id\":0,\"result\":{\"instructions\":}}\n".to_owned(), answer("0", "{\"instructions\":7}")] {
+        let mut session = unscored();
+        asks(&mut session, INITIALIZE);
+        assert_eq!(says(&mut session, &torn), torn);
+        asks(&mut session, INITIALIZED);
+        asks(&mut session, CALL);
+        assert!(says(&mut session, answer("2", "{\"content\":[]}")).contains(BLOCK));
+    }
+}
+
+#[test]
+fn what_is_too_large_to_be_kept_passes_as_it_is() {
+    let mut session = unscored();
+    asks(&mut session, INITIALIZE);
+    let line = answer("0", &format!("{{\"pad\":\"{}\"}}", "x".repeat(MOST_HELD)));
+    let mut seen = String::new();
+    for part in line.as_bytes().chunks(1 << 20) {
+        seen.push_str(&says(&mut session, part));
+    }
+    assert!(seen == line, "every byte was expected as it came");
+    asks(&mut session, CALL);
+    assert!(says(&mut session, answer("2", "{\"content\":[]}")).contains(BLOCK));
+}
+
+#[test]
+fn s1_what_is_no_message_is_marked_and_counted() {
+    let mut session = nothing_due();
+    let said = b"Server ready\n\n{\"a\":1}\r\n[INFO] x\n{\"b\":\n  2}\n{\"c\":3}\nlast";
+    let (mut client, mut stray) = heard(&mut session, said);
+    let mut out = Output::default();
+    session.server_ended(&mut out);
+    client.push_str(&lossy(&out.to_client));
+    stray.push_str(&lossy(&out.stray));
+    assert_eq!(client, "{\"a\":1}\r\n{\"b\":\n{\"c\":3}\n");
+    let mark = lossy(STRAY);
+    assert_eq!(stray, ["Server ready", "", "[INFO] x", "  2}", "last"].map(|line| format!("{mark}{line}\n")).concat());
+    assert_eq!((session.strays(), session.messages()), (5, 3));
+}
+
+#[test]
+fn s9_a_last_message_without_its_end_is_passed_on() {
+    for (due, last, expected) in [
+        (false, "{\"id\":0,\"result\":{}}", "{\"id\":0,\"result\":{}}"),
+        (true, "{\"id\":0,\"result\":{}}", "{\"id\":0,\"result\":{\"instructions\":\"[smcp] W.\"}}"),
+        (false, "{", "{"),
+        (true, "{\"id\":0,\"resu", "{\"id\":0,\"resu"),
+    ] {
+        let mut session = if due { unscored() } else { nothing_due() };
+        asks(&mut session, INITIALIZE);
+        let mut seen = says(&mut session, last);
+        let mut out = Output::default();
+        session.server_ended(&mut out);
+        seen.push_str(&lossy(&out.to_client));
+        assert_eq!(seen, expected);
+    }
+}
+
+#[test]
+fn s3_a_line_without_an_end_is_the_end() {
+    for first in ["{\"", "xx"] {
+        let mut session = nothing_due();
+        asks(&mut session, INITIALIZE);
+        says(&mut session, answer("0", "{}"));
+        let chunk = vec![b'x'; 1 << 20];
+        let mut out = Output::default();
+        let mut broken = session.server(first.as_bytes(), &mut out);
+        for _ in 0..MOST_LINE >> 20 {
+            out.to_client.clear();
+            out.stray.clear();
+            assert!(broken.is_ok());
+            broken = session.server(&chunk, &mut out);
+        }
+        assert_eq!(broken, Err(Broken::EndlessLine));
+    }
+}
+
+#[test]
+fn l8_requests_wait_until_the_server_has_answered_one() {
+    let ids = |session: &Handshake| session.unanswered().iter().map(|id| lossy(id)).collect::<Vec<_>>();
+    let mut session = nothing_due();
+    asks(&mut session, &INITIALIZE.replace("\"id\":0", "\"id\":\"\\u0061\""));
+    asks(&mut session, "{\"id\": 7.0, \"method\": \"ping\"}\n");
+    assert_eq!(ids(&session), ["\"\\u0061\"", "7.0"]);
+    says(&mut session, answer("7", "{}"));
+    assert!(ids(&session).is_empty());
+}
+
+#[test]
+fn nothing_is_read_once_nothing_is_due() {
+    let mut session = nothing_due();
+    asks(&mut session, INITIALIZE);
+    assert!(session.reads_requests() && session.reads_answers());
+    says(&mut session, answer("0", "{}"));
+    assert!(!session.reads_requests() && !session.reads_answers());
+}
+
+#[test]
+fn denied_tools_vanish_and_calls_of_them_are_answered() {
+    let listed = |names: &[&str]| {
+        let tools: Vec<_> = names.iter().map(|name| format!("{{\"name\":\"{name}\"}}")).collect();
+        answer("1", &format!("{{\"tools\":[{}]}}", tools.join(", ")))
+    };
+    for (names, left) in [
+        (&["a", "b_x", "c"][..], &["a", "c"][..]),
+        (&["b_x", "a"], &["a"]),
+        (&["a", "b_x"], &["a"]),
+        (&["b_x", "b_y"], &[]),
+        (&["b_x", "a", "b_y", "b_z"], &["a"]),
+        (&["a", "c"], &["a", "c"]),
+        (&[], &[]),
+    ] {
+        let mut session = with_rules(&[], &["b_*"]);
+        assert_eq!(asks(&mut session, LIST), (LIST.to_owned(), String::new()));
+        assert_eq!(says(&mut session, listed(names)), listed(left), "{names:?}");
+    }
+    let mut session = with_rules(&["t"], &[]);
+    assert_eq!(asks(&mut session, CALL), (CALL.to_owned(), String::new()));
+    for call in [
+        CALL.replace("\"t\"", "\"u\""),
+        CALL.replace("\"t\"", "\"t\",\"n\\u0061me\":\"u\""),
+        CALL.replace("tools/call", "tools\\/call").replace("\"t\"", "\"u\""),
+        format!("[{}]\n", CALL.trim().replace("\"t\"", "\"u\"")),
+    ] {
+        let (server, client) = asks(&mut session, &call);
+        assert_eq!(server, "", "{call}");
+        let told: serde_json::Value = serde_json::from_str(&client).unwrap();
+        assert_eq!((&told["id"], &told["error"]["code"]), (&2.into(), &(-32602).into()), "{client}");
+    }
+    // A listed tool of two names is as bad as the worse.
+    let mut session = with_rules(&["a"], &[]);
+    asks(&mut session, LIST);
+    let two = answer("1", "{\"tools\":[{\"name\":\"a\",\"name\":\"u\"}]}");
+    assert_eq!(says(&mut session, two), answer("1", "{\"tools\":[]}"));
+}
+
+#[test]
+fn what_cannot_be_judged_ends_the_run() {
+    let mut session = with_rules(&[], &["b"]);
+    let large = vec![b'{'; MOST_HELD + 1];
+    assert_eq!(session.client(&large, &mut Output::default()), Err(Broken::TooLargeToJudge));
+    let mut session = with_rules(&[], &["b"]);
+    asks(&mut session, LIST);
+    let large = answer("1", &format!("{{\"tools\":[],\"pad\":\"{}\"}}", "x".repeat(MOST_HELD)));
+    assert_eq!(session.server(large.as_bytes(), &mut Output::default()), Err(Broken::TooLargeToJudge));
+}
+
+/// What a session says, in both directions.
+#[derive(Clone, Debug)]
+enum Said {
+    Client(String),
+    Server(String),
+}
+
+fn a_result() -> impl Strategy<Value = String> {
+    let member = prop_oneof![
+        Just(r#""instructions":"own \u00fc""#.to_owned()),
+        Just(r#""\u0069nstructions":"x""#.to_owned()),
+        Just(r#""instructions":null"#.to_owned()),
+        Just(r#""protocolVersion":"2025-11-25""#.to_owned()),
+        Just(r#""capabilities":{"logging":{}}"#.to_owned()),
+        Just(r#""tools":[{"name":"a","description":"d"},{"name":"b"}]"#.to_owned()),
+        Just(r#""content":[{"type":"text","text":"x"}]"#.to_owned()),
+        Just(r#""n":[1e2,-0.0,{"deep":[[]]}]"#.to_owned()),
+        "[a-z]{1,4}".prop_map(|name| format!("\"{name}\":\"{name}\"")),
+    ];
+    prop::collection::vec(member, 0..4).prop_map(|members| format!("{{{}}}", members.join(",")))
+}
+
+fn a_saying() -> impl Strategy<Value = Said> {
+    let id = prop_oneof![Just("0"), Just("1"), Just("\"0\""), Just("2")];
+    let request = prop_oneof![Just(INITIALIZE), Just(DISCOVER), Just(LIST), Just(CALL), Just(INITIALIZED)];
+    prop_oneof![
+        request.prop_map(|line| Said::Client(line.to_owned())),
+        (id, a_result()).prop_map(|(id, result)| Said::Server(answer(id, &result))),
+        "[ -~]{0,12}".prop_map(|text| Said::Server(format!("{text}\n"))),
+        Just(Said::Server("{\"jsonrpc\":\"2.0\",\"id\":0,\"error\":{\"code\":1,\"message\":\"\"}}\r\n".to_owned())),
+    ]
+}
+
+fn duties() -> impl Strategy<Value = Duties> {
+    let channels = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>())
+        .prop_map(|(instructions, tools, result, notification)| Channels { instructions, tools, result, notification });
+    let due = channels.prop_map(|channels| Due { text: TEXT.into(), channels, otherwise: channels });
+    (prop::option::of(due), any::<bool>()).prop_map(|(warning, rules)| Duties {
+        warning,
+        tools: rules.then(|| Tools { allow: vec![], deny: vec!["b".into()] }),
+    })
+}
+
+/// A session with its bytes in pieces of these sizes, in turn.
+fn played(duties: &Duties, session: &[Said], sizes: &[usize]) -> Output {
+    let mut state = Handshake::new(duties.clone());
+    let mut all = Output::default();
+    let mut sizes = sizes.iter().cycle();
+    for said in session {
+        let (Said::Client(text) | Said::Server(text)) = said;
+        let mut rest = text.as_bytes();
+        while !rest.is_empty() {
+            let (part, after) = rest.split_at((*sizes.next().unwrap()).min(rest.len()));
+            rest = after;
+            let passed = match said {
+                Said::Client(_) => state.client(part, &mut all).unwrap(),
+                Said::Server(_) => state.server(part, &mut all).unwrap(),
+            };
+            match (passed, said) {
+                (Passed::AsTheyCame, Said::Client(_)) => all.to_server.extend_from_slice(part),
+                (Passed::AsTheyCame, Said::Server(_)) => all.to_client.extend_from_slice(part),
+                (Passed::InOutput, _) => {}
+            }
+        }
+    }
+    state.client_ended(&mut all);
+    state.server_ended(&mut all);
+    all
+}
+
+fn written(session: &[Said]) -> (Vec<u8>, Vec<u8>) {
+    let mut both = (Vec::new(), Vec::new());
+    for said in session {
+        match said {
+            Said::Client(text) => both.0.extend_from_slice(text.as_bytes()),
+            Said::Server(text) => both.1.extend_from_slice(text.as_bytes()),
+        }
+    }
+    both
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// How the bytes come changes nothing.
+    #[test]
+    fn s10_any_cut_comes_to_the_same(
+        duties in duties(),
+        session in prop::collection::vec(a_saying(), 0..12),
+        sizes in prop::collection::vec(1_usize..40, 1..6),
+    ) {
+        prop_assert_eq!(played(&duties, &session, &sizes), played(&duties, &session, &[usize::MAX]));
+    }
+
+    /// Without anything due, what comes out on both sides is what went in, with stray lines on stderr.
+    #[test]
+    fn without_duties_nothing_changes(
+        session in prop::collection::vec(a_saying(), 0..12),
+        sizes in prop::collection::vec(1_usize..40, 1..6),
+    ) {
+        let out = played(&Duties::default(), &session, &sizes);
+        let (asked, said) = written(&session);
+        prop_assert_eq!(out.to_server, asked);
+        let lines = said.split_inclusive(|byte| *byte == b'\n');
+        let messages: Vec<u8> =
+            lines.filter(|line| lines::kind(&line[..line.len() - 1]) == Some(Kind::Message)).flatten().copied().collect();
+        prop_assert_eq!(out.to_client, messages);
+    }
+
+    /// What is put in can be taken out again: the rest is the server's, byte for byte. A `null` gives way.
+    #[test]
+    fn outside_of_the_text_every_byte_is_the_servers(
+        session in prop::collection::vec(a_saying(), 0..12),
+        sizes in prop::collection::vec(1_usize..40, 1..6),
+    ) {
+        let duties = |warning| Duties { warning, tools: None };
+        let due = Due { text: TEXT.into(), channels: Channels::ALL, otherwise: Channels::ALL };
+        let warned = lossy(&played(&duties(Some(due)), &session, &sizes).to_client);
+        let plain = lossy(&played(&duties(None), &session, &sizes).to_client);
+        let mut without = warned.replace(NOTE, "").replace(&format!("{BLOCK},"), "").replace(BLOCK, "");
+        for (put_in, was) in [
+            (format!("{TEXT}\\n\\n"), ""),
+            (format!("\"instructions\":\"{TEXT}\",\""), "\"instructions\":null,\""),
+            (format!(",\"instructions\":\"{TEXT}\"}}"), "}"),
+            (format!("{{\"instructions\":\"{TEXT}\"}}"), "{}"),
+            (format!(",\"description\":\"{TEXT}\"}}"), "}"),
+        ] {
+            without = without.replace(&put_in, was);
+        }
+        // A `null` at the end of a result cannot be told from nothing.
+        let alike = |text: &str| text.replace(",\"instructions\":null}", "}").replace("{\"instructions\":null}", "{}");
+        prop_assert_eq!(alike(&without), alike(&plain));
+    }
+
+    /// Nothing makes it panic.
+    #[test]
+    fn any_bytes_are_borne(
+        client in prop::collection::vec(any::<u8>(), 0..200),
+        server in "[\\[\\]{}\":,\\\\a0 \nu]{0,300}",
+    ) {
+        let mut session = low();
+        let mut out = Output::default();
+        asks(&mut session, INITIALIZE);
+        session.client(&client, &mut out).unwrap();
+        session.server(server.as_bytes(), &mut out).unwrap();
+        session.client_ended(&mut out);
+        session.server_ended(&mut out);
+    }
+}
