@@ -304,7 +304,7 @@ mod tests {
             ("true", long, "said nothing"),
             ("/no/such/program", long, "No such file"),
             ("sleep 1000", Duration::from_millis(50), "did not end in time"),
-            ("sh -c 'exec >&-; sleep 1000'", Duration::from_millis(50), "did not end within"),
+            ("sh -c 'exec >&-; exec sleep 1000'", Duration::from_millis(50), "did not end within"),
             ("yes hunter2", long, "more than 64 KiB"),
         ] {
             let failed = command(line, patience).unwrap_err();
