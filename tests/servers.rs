@@ -74,6 +74,11 @@ pub fn clients_npm() -> PathBuf {
     installed_npm("clients", include_bytes!("fixtures/clients/package-lock.json"))
 }
 
+/// The directory of the npm packages that verify signatures.
+pub fn signing_npm() -> PathBuf {
+    installed_npm("signing", include_bytes!("fixtures/signing/package-lock.json"))
+}
+
 fn installed_npm(fixtures: &str, lock: &[u8]) -> PathBuf {
     place::once(&format!("npm-{:016x}", sum(lock)), |to| {
         fs::create_dir_all(to)?;
@@ -92,6 +97,11 @@ pub fn pypi() -> PathBuf {
 /// The directory of the PyPI clients of `fixtures/clients`.
 pub fn clients_pypi() -> PathBuf {
     installed_pypi("clients", include_bytes!("fixtures/clients/requirements.txt"))
+}
+
+/// The directory of the PyPI packages that verify signatures.
+pub fn signing_pypi() -> PathBuf {
+    installed_pypi("signing", include_bytes!("fixtures/signing/requirements.txt"))
 }
 
 fn installed_pypi(fixtures: &str, lock: &[u8]) -> PathBuf {
@@ -123,10 +133,18 @@ fn text(path: &Path) -> String {
 #[test]
 fn locks_name_no_mirror() {
     let foreign = |line: &&str| line.contains("\"resolved\"") && !line.contains("https://registry.npmjs.org/");
-    for npm in [include_str!("fixtures/npm/package-lock.json"), include_str!("fixtures/clients/package-lock.json")] {
+    for npm in [
+        include_str!("fixtures/npm/package-lock.json"),
+        include_str!("fixtures/clients/package-lock.json"),
+        include_str!("fixtures/signing/package-lock.json"),
+    ] {
         assert_eq!(npm.lines().find(foreign), None);
     }
-    for pypi in [include_str!("fixtures/pypi/requirements.txt"), include_str!("fixtures/clients/requirements.txt")] {
+    for pypi in [
+        include_str!("fixtures/pypi/requirements.txt"),
+        include_str!("fixtures/clients/requirements.txt"),
+        include_str!("fixtures/signing/requirements.txt"),
+    ] {
         assert_eq!(pypi.lines().find(|line| line.contains("://")), None);
     }
 }

@@ -106,6 +106,18 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Keys that sign packages
+    Key {
+        /// What to do with them.
+        #[command(subcommand)]
+        command: Key,
+    },
+    /// Sign a package, where its registry or layout has it
+    Sign(Sign),
+    /// Say something about a package with a key: certify it, or revoke it
+    Attest(Attest),
+    /// Show what keys say about a package: exit code 122 where they say nothing, 121 where it is revoked
+    Verify(Verify),
     /// The store of fetched and built packages
     Cache {
         /// What to do with it.
@@ -361,6 +373,84 @@ pub struct Build {
 pub enum HostRuntime {
     /// The interpreter of the machine that runs the package.
     Host,
+}
+
+/// Commands of `key`.
+#[derive(Debug, Subcommand)]
+pub enum Key {
+    /// Make a pair of keys: PREFIX.key, encrypted where there is a passphrase (SMCP_KEY_PASSWORD, COSIGN_PASSWORD, a
+    /// terminal), and PREFIX.pub
+    Generate {
+        /// What the two files begin with
+        #[arg(long, value_name = "PREFIX", default_value = "smcp")]
+        output: PathBuf,
+        /// Its algorithm
+        #[arg(long = "type", value_name = "TYPE", default_value = "ecdsa")]
+        kind: KeyType,
+    },
+}
+
+/// Algorithms of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum KeyType {
+    /// ECDSA over P-256 with SHA-256, which every tool reads
+    Ecdsa,
+    /// Ed25519
+    Ed25519,
+}
+
+/// Flags of `sign`.
+#[derive(Debug, Args)]
+pub struct Sign {
+    /// The package
+    #[arg(value_name = "REF")]
+    pub reference: String,
+    /// The private key: PKCS#8 in PEM, or cosign's encrypted file
+    #[arg(long, value_name = "F")]
+    pub key: PathBuf,
+}
+
+/// Flags of `attest`.
+#[derive(Debug, Args)]
+pub struct Attest {
+    /// The package
+    #[arg(value_name = "REF")]
+    pub reference: String,
+    /// What is said, as JSON
+    #[arg(long, value_name = "F")]
+    pub predicate: PathBuf,
+    /// What kind of thing that is: certification, revocation, or a URI
+    #[arg(long = "type", value_name = "TYPE", default_value = "certification")]
+    pub kind: String,
+    /// The private key: PKCS#8 in PEM, or cosign's encrypted file
+    #[arg(long, value_name = "F")]
+    pub key: PathBuf,
+}
+
+/// Flags of `verify`.
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// The package
+    #[arg(value_name = "REF")]
+    pub reference: String,
+    /// A public key whose word counts, PEM; more of them by more flags
+    #[arg(long, value_name = "F", required_unless_present = "trust_root")]
+    pub key: Vec<PathBuf>,
+    /// Whose certificates count, sigstore's trusted_root.json; with --identity and --issuer
+    #[arg(long, value_name = "F", requires = "identity")]
+    pub trust_root: Option<PathBuf>,
+    /// Whom such a certificate must name: an e-mail address or the URI of a workflow
+    #[arg(long, value_name = "WHO", requires_all = ["trust_root", "issuer"])]
+    pub identity: Option<String>,
+    /// Who must have vouched for that
+    #[arg(long, value_name = "URL", requires = "identity")]
+    pub issuer: Option<String>,
+    /// Use no network: what is in the store must do
+    #[arg(long)]
+    pub offline: bool,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Commands of `cache`.

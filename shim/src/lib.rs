@@ -11,6 +11,7 @@ mod evidence;
 pub mod exit;
 pub mod handshake;
 mod info;
+mod key;
 mod learn;
 mod login;
 mod progress;
@@ -22,6 +23,7 @@ mod run;
 mod secrets;
 pub mod settings;
 mod show;
+mod sign;
 mod store;
 mod tool;
 mod unpack;
@@ -111,6 +113,10 @@ fn dispatch(cli: &Cli, settings: Result<Settings, Failure>, early: Option<Early>
         Command::Build(typed) => store::build(typed, cli.globals.config.as_deref(), &settings),
         Command::Info { reference, json } => info::info(reference, *json, &settings),
         Command::Cache { command } => store::cache(command, &settings),
+        Command::Key { command: cli::Key::Generate { output, kind } } => key::generate(output, *kind),
+        Command::Sign(typed) => sign::sign(typed, &settings),
+        Command::Attest(typed) => sign::attest(typed, &settings),
+        Command::Verify(typed) => sign::verify(typed, &settings),
         Command::Why { run, json } => why::why(run.as_deref(), *json, &settings),
         Command::Audit { command } => audit::audit(command, &settings),
         Command::Doctor { fix, json } => doctor::doctor(*fix, *json, &settings),

@@ -289,6 +289,11 @@ impl Settings {
         self.cache.join("private")
     }
 
+    /// What was seen of attestations: the newest of each signer, which no older one can take the place of.
+    pub fn attested(&self) -> PathBuf {
+        self.state.join("attested")
+    }
+
     /// What belongs to smcp and can never be granted.
     pub fn protected(&self) -> Vec<PathBuf> {
         let log = self.audit_log.parent().unwrap_or(&self.audit_log);

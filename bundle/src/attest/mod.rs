@@ -1,4 +1,4 @@
-//! Signatures and attestations about a digest, read and written. Pure: bytes and keys in, values out; the time is given.
+//! Signatures and attestations about a digest, read and written. Pure but for [`look_up`]: bytes and keys in, values out; the time is given.
 //!
 //! | form | read | written |
 //! |---|---|---|
@@ -10,7 +10,9 @@
 //! an unknown key could be a condition. What takes something away, a revocation, is read leniently: it must not be lost.
 
 mod dsse;
+mod keyless;
 mod keys;
+mod lookup;
 mod sealed;
 mod sigstore;
 mod simple;
@@ -19,12 +21,15 @@ mod statement;
 mod tests;
 mod verify;
 
+pub use distribution::{Attachment as Item, AttachmentForm as Form};
 pub use dsse::{Envelope, pae};
+pub use keyless::Root;
 pub use keys::{KeyError, KeyKind, PublicKey, SigningKey, TrustedKey};
+pub use lookup::{Trust, look_up};
 pub use sigstore::{BUNDLE, Bundle};
 pub use simple::SimpleSigning;
 pub use statement::{CERTIFICATION, IMAGE_SIGNATURE, IN_TOTO, REVOCATION, Statement, certification, revocation};
-pub use verify::{Form, Item, Outcome, Said, Word, read, verify};
+pub use verify::{Outcome, Said, Signers, TrustedIdentity, Word, read, verify};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
@@ -37,6 +42,7 @@ fn from_base64(text: &str) -> Result<Vec<u8>, String> {
     STANDARD.decode(text).or_else(|_| URL_SAFE.decode(text)).map_err(|why| format!("not base64: {why}"))
 }
 
-fn to_base64(bytes: &[u8]) -> String {
+/// Bytes as base64, as signatures are written.
+pub fn to_base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }

@@ -9,8 +9,7 @@ use super::dsse::{AsWritten as DsseEnvelope, Envelope};
 use super::keys::PublicKey;
 use super::{MAX_DOCUMENT, to_base64};
 
-/// The media type of a bundle, and the artifact type of the manifest that carries it.
-pub const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
+pub use distribution::media_type::SIGSTORE_BUNDLE as BUNDLE;
 /// The same as it was written before 0.3 was final.
 const BUNDLE_BEFORE: &str = "application/vnd.dev.sigstore.bundle+json;version=0.3";
 

@@ -44,8 +44,12 @@ fn item(form: Form, bytes: &[u8]) -> Item {
     Item { form, text: String::from_utf8(bytes.to_vec()).unwrap() }
 }
 
+fn by(keys: &[TrustedKey]) -> Signers<'_> {
+    Signers { keys, ..Signers::default() }
+}
+
 fn look(items: &[Item], keys: &[TrustedKey]) -> Outcome {
-    verify(&[digest()], items, keys, now(), Listing::Complete)
+    verify(&[digest()], items, &by(keys), now(), Listing::Complete)
 }
 
 fn key(kind: KeyKind) -> SigningKey {
@@ -216,7 +220,7 @@ fn t1_what_was_seen_cannot_be_taken_back() {
     let worse = bundle(&a, &digest(), CERTIFICATION, &certified(0, "2026-02-01T00:00:00Z"));
     let revoked = bundle(&a, &digest(), REVOCATION, &json!({"status": "revoked", "issuedAt": "2026-02-01T00:00:00Z"}));
     let first = look(&[good.clone(), worse.clone(), revoked.clone()], &keys);
-    let mut kept = first.newest.clone();
+    let mut kept: Vec<_> = first.newest.iter().map(|(_, item)| item.clone()).collect();
     kept.sort();
     let mut want = vec![worse, revoked];
     want.sort();
@@ -251,7 +255,7 @@ fn either_digest_of_a_package_will_do() {
     let manifest = Digest::of("the manifest in the index");
     let about = [digest(), manifest.clone()];
     let keys = [trusted("k", &key)];
-    let outcome = verify(&about, &[simple(&key, &manifest)], &keys, now(), Listing::Complete);
+    let outcome = verify(&about, &[simple(&key, &manifest)], &by(&keys), now(), Listing::Complete);
     assert_eq!(outcome.evidence.signatures.len(), 1);
 }
 

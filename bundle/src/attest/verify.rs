@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use distribution::Digest;
+use distribution::{Attachment as Item, AttachmentForm as Form, Digest};
 use jiff::{SignedDuration, Timestamp};
 
 use super::dsse::Envelope;
+use super::keyless::Root;
 use super::keys::{PublicKey, TrustedKey};
 use super::sigstore::Bundle;
 use super::simple::SimpleSigning;
@@ -18,31 +19,30 @@ use crate::evidence::{Certification, Evidence, Listing, Rejected, Revocation, Si
 /// How far a certifier's clock may be ahead.
 const AHEAD: SignedDuration = SignedDuration::from_mins(10);
 
-/// In which form something is said.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Form {
-    /// A payload of cosign's, with its signature in base64.
-    SimpleSigning(String),
-    /// A DSSE envelope.
-    Envelope,
-    /// A bundle of sigstore's.
-    Bundle,
+/// Whose word counts for something.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Signers<'a> {
+    /// By keys.
+    pub keys: &'a [TrustedKey],
+    /// By what certificates are verified; none where none are.
+    pub root: Option<&'a Root>,
+    /// Whom such a certificate may name: anybody can get one.
+    pub identities: &'a [TrustedIdentity],
 }
 
-/// A document about a package that nobody has looked at yet.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Item {
-    /// How to read it.
-    pub form: Form,
-    /// The document.
-    pub text: String,
+/// Somebody whom a certificate of a trust root names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrustedIdentity {
+    /// An e-mail address or the URI of a workflow, in full.
+    pub identity: String,
+    /// Who vouched for it, in full.
+    pub issuer: String,
 }
 
-impl Item {
-    /// What it is called in [`Rejected`].
-    pub fn name(&self) -> String {
-        let kind = if matches!(self.form, Form::SimpleSigning(_)) { "signature" } else { "attestation" };
-        format!("{kind} {}", Digest::of(&self.text))
+impl Signers<'_> {
+    /// Whether nobody's word counts.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty() && (self.root.is_none() || self.identities.is_empty())
     }
 }
 
@@ -51,6 +51,8 @@ impl Item {
 pub struct Said {
     /// Who.
     pub signer: Signer,
+    /// Of the digests that were asked about the one that it is about.
+    pub about: Digest,
     /// What.
     pub word: Word,
 }
@@ -77,19 +79,20 @@ pub struct Outcome {
     pub evidence: Evidence,
     /// What was said beside it, with a signature that verified: the predicate's type.
     pub others: Vec<(Signer, String)>,
-    /// Of each signer the newest certification and the newest revocation: whoever remembers them cannot be served older ones.
-    pub newest: Vec<Item>,
+    /// Of each signer the newest certification and the newest revocation, with the digest that it is about: whoever remembers them
+    /// cannot be served older ones.
+    pub newest: Vec<(Digest, Item)>,
 }
 
 /// All that is known of a package: `about` are its digests (of the index and of the manifest in it), `items` what lies there about them.
 /// Of each signer the newest certification and the newest revocation count.
-pub fn verify(about: &[Digest], items: &[Item], keys: &[TrustedKey], now: Timestamp, listing: Listing) -> Outcome {
+pub fn verify(about: &[Digest], items: &[Item], signers: &Signers<'_>, now: Timestamp, listing: Listing) -> Outcome {
     let evidence = Evidence { listing, ..Evidence::none() };
     let mut outcome = Outcome { evidence, others: Vec::new(), newest: Vec::new() };
     // Certifications with the time that they were issued, of which one that is not understood has an error; then revocations.
     let (mut certified, mut revoked) = (Vec::new(), Vec::new());
     for item in items.iter().collect::<BTreeSet<_>>() {
-        let Said { signer, word } = match read(about, item, keys) {
+        let Said { signer, about, word } = match read(about, item, signers) {
             Ok(said) => said,
             Err(why) => {
                 outcome.reject(item, why);
@@ -99,9 +102,11 @@ pub fn verify(about: &[Digest], items: &[Item], keys: &[TrustedKey], now: Timest
         match word {
             Word::Signature => outcome.evidence.signatures.push(signer),
             Word::Other(kind) => outcome.others.push((signer, kind)),
-            Word::Certification(said) => certified.push(Dated { item, signer, at: said.issued_at, said: Ok(said) }),
-            Word::Unread(at, why) => certified.push(Dated { item, signer, at, said: Err(why) }),
-            Word::Revocation(said) => revoked.push(Dated { item, signer, at: said.issued_at, said: Ok(said) }),
+            Word::Certification(said) => {
+                certified.push(Dated { item, about, signer, at: said.issued_at, said: Ok(said) })
+            }
+            Word::Unread(at, why) => certified.push(Dated { item, about, signer, at, said: Err(why) }),
+            Word::Revocation(said) => revoked.push(Dated { item, about, signer, at: said.issued_at, said: Ok(said) }),
         }
     }
     outcome.evidence.signatures.sort();
@@ -125,6 +130,7 @@ pub fn verify(about: &[Digest], items: &[Item], keys: &[TrustedKey], now: Timest
 /// Something that was said at a time, or why it is not understood.
 struct Dated<'a, T> {
     item: &'a Item,
+    about: Digest,
     signer: Signer,
     at: Timestamp,
     said: Result<T, String>,
@@ -138,12 +144,12 @@ impl Outcome {
             .map(|dated| all.iter().filter(|other| other.signer == dated.signer).map(|other| other.at).max())
             .collect();
         let mut kept = Vec::new();
-        for (Dated { item, signer, at, said }, last) in all.into_iter().zip(last) {
+        for (Dated { item, about, signer, at, said }, last) in all.into_iter().zip(last) {
             if last.is_some_and(|last| at < last) {
                 self.reject(item, format!("{signer} issued a newer one at {}", last.unwrap_or(at)));
                 continue;
             }
-            self.newest.push(item.clone());
+            self.newest.push((about, item.clone()));
             match said {
                 Ok(said) => kept.push((item, said)),
                 Err(why) => self.reject(item, why),
@@ -157,31 +163,40 @@ impl Outcome {
     }
 }
 
-/// What one document says about one of these digests, by one of these keys.
+/// What one document says about one of these digests, by one of these signers.
 ///
 /// # Errors
 /// Why it proves nothing.
-pub fn read(about: &[Digest], item: &Item, keys: &[TrustedKey]) -> Result<Said, String> {
+pub fn read(about: &[Digest], item: &Item, signers: &Signers<'_>) -> Result<Said, String> {
     if item.text.len() > MAX_DOCUMENT {
         return Err(format!("it has {} bytes, at most {MAX_DOCUMENT} are read", item.text.len()));
     }
-    let envelope = match &item.form {
-        Form::SimpleSigning(signature) => return simple_signing(about, item.text.as_bytes(), signature, keys),
-        Form::Envelope => Envelope::parse(item.text.as_bytes())?,
+    let by_key = |envelope: &Envelope| {
+        let key = envelope.signed_by(signers.keys.iter().map(|trusted| &trusted.key));
+        signer(signers.keys, key)
+    };
+    let (envelope, signer) = match &item.form {
+        Form::SimpleSigning(signature) => {
+            return simple_signing(about, item.text.as_bytes(), signature, signers.keys);
+        }
+        Form::Envelope => {
+            let envelope = Envelope::parse(item.text.as_bytes())?;
+            let signer = by_key(&envelope)?;
+            (envelope, signer)
+        }
         Form::Bundle => match Bundle::parse(item.text.as_bytes())? {
-            Bundle::Key(envelope) => envelope,
-            Bundle::Certificate(_) => {
-                return Err("it is signed by a certificate, and there is no trust root to verify it by".into());
+            Bundle::Key(envelope) => {
+                let signer = by_key(&envelope)?;
+                (envelope, signer)
             }
+            Bundle::Certificate(envelope) => (envelope, by_certificate(about, &item.text, signers)?),
         },
     };
-    let key = envelope.signed_by(keys.iter().map(|trusted| &trusted.key));
-    let signer = signer(keys, key)?;
     if envelope.payload_type != IN_TOTO {
         return Err(format!("it holds {:?}, not {IN_TOTO}", envelope.payload_type));
     }
     let statement = Statement::parse(&envelope.payload)?;
-    is_about(about, &statement.subjects)?;
+    let about = is_about(about, &statement.subjects)?;
     let word = match statement.predicate_type.as_str() {
         IMAGE_SIGNATURE => Word::Signature,
         CERTIFICATION => match certification(&statement.predicate, &signer) {
@@ -191,15 +206,36 @@ pub fn read(about: &[Digest], item: &Item, keys: &[TrustedKey]) -> Result<Said, 
         REVOCATION => Word::Revocation(revocation(&statement.predicate, &signer)?),
         other => Word::Other(other.into()),
     };
-    Ok(Said { signer, word })
+    Ok(Said { signer, about, word })
+}
+
+/// Whom the certificate of a bundle names, where the trust root vouches for it and that one's word counts.
+fn by_certificate(about: &[Digest], bundle: &str, signers: &Signers<'_>) -> Result<Signer, String> {
+    let no_root = "it is signed by a certificate, and there is no trust root to verify it by";
+    let root = signers.root.ok_or(no_root)?;
+    let mut why = String::new();
+    for digest in about {
+        match root.signer(bundle, digest) {
+            Ok(Signer::Identity { identity, issuer }) => {
+                let counts = signers.identities.iter().any(|it| it.identity == identity && it.issuer == issuer);
+                return match counts {
+                    true => Ok(Signer::Identity { identity, issuer }),
+                    false => Err(format!("{identity} ({issuer}) signed it, whose word counts for nothing here")),
+                };
+            }
+            Ok(Signer::Key { .. }) => unreachable!("a certificate names an identity"),
+            Err(refused) => why = refused,
+        }
+    }
+    Err(why)
 }
 
 fn simple_signing(about: &[Digest], payload: &[u8], signature: &str, keys: &[TrustedKey]) -> Result<Said, String> {
     let signature = from_base64(signature)?;
     let key = keys.iter().map(|trusted| &trusted.key).find(|key| key.signed(payload, &signature));
     let signer = signer(keys, key)?;
-    is_about(about, &[SimpleSigning::parse(payload)?.digest])?;
-    Ok(Said { signer, word: Word::Signature })
+    let about = is_about(about, &[SimpleSigning::parse(payload)?.digest])?;
+    Ok(Said { signer, about, word: Word::Signature })
 }
 
 fn signer(keys: &[TrustedKey], key: Option<&PublicKey>) -> Result<Signer, String> {
@@ -208,10 +244,10 @@ fn signer(keys: &[TrustedKey], key: Option<&PublicKey>) -> Result<Signer, String
     Ok(Signer::Key { file: trusted.file.clone(), fingerprint: trusted.key.fingerprint() })
 }
 
-fn is_about(about: &[Digest], subjects: &[Digest]) -> Result<(), String> {
-    match (subjects.iter().any(|subject| about.contains(subject)), subjects) {
-        (true, _) => Ok(()),
-        (false, []) => Err("it is about no digest of SHA-256".into()),
-        (false, [first, ..]) => Err(format!("it is about another digest, {first}")),
-    }
+fn is_about(about: &[Digest], subjects: &[Digest]) -> Result<Digest, String> {
+    let wanted = about.iter().find(|digest| subjects.contains(digest));
+    wanted.cloned().ok_or_else(|| match subjects {
+        [] => "it is about no digest of SHA-256".into(),
+        [first, ..] => format!("it is about another digest, {first}"),
+    })
 }

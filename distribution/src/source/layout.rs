@@ -5,7 +5,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::{Freshness, Network, Resolved, Source, Way, choose};
-use crate::{Descriptor, Error, LayoutRef, MAX_MANIFEST, Reference, Result, Selector, Store, layout};
+use crate::{
+    Descriptor, Error, ImageManifest, LayoutRef, MAX_MANIFEST, Reference, Result, Selector, Store, layout, media_type,
+};
 
 pub(super) fn resolve(place: &LayoutRef, store: &Store, net: &Network) -> Result<Resolved> {
     let descriptor = find(place)?.bare();
@@ -55,7 +57,7 @@ fn find(place: &LayoutRef) -> Result<Descriptor> {
             let found = entries.into_iter().find(|entry| layout::name_of(entry) == Some(&name));
             found.ok_or_else(|| missing(name))
         }
-        None => match &entries.iter().filter(|entry| !layout::is_about_another(entry)).collect::<Vec<_>>()[..] {
+        None => match &entries.iter().filter(|entry| is_image(&place.dir, entry)).collect::<Vec<_>>()[..] {
             [only] => Ok((*only).clone()),
             [] => Err(missing("an image".into())),
             several => {
@@ -67,6 +69,17 @@ fn find(place: &LayoutRef) -> Result<Descriptor> {
             }
         },
     }
+}
+
+/// Whether an entry is an image of its own, and nothing about one. Other tools leave the artifact type out of the index.
+fn is_image(dir: &Path, entry: &Descriptor) -> bool {
+    if layout::is_about_another(entry) {
+        return false;
+    }
+    let unnamed = layout::name_of(entry).is_none() && entry.artifact_type.is_none();
+    let manifest = unnamed.then(|| read_manifest(dir, entry).ok()).flatten();
+    let manifest = manifest.and_then(|bytes| ImageManifest::parse(&bytes).ok());
+    manifest.is_none_or(|manifest| manifest.artifact_type.as_deref() != Some(media_type::SIGSTORE_BUNDLE))
 }
 
 pub(crate) fn read_manifest(dir: &Path, descriptor: &Descriptor) -> Result<Vec<u8>> {
