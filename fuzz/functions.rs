@@ -4,8 +4,11 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use bundle::{Below, ImageConfig, Manifest, Order, extract};
-use distribution::{Document, Reference, Rules, media_type};
+use bundle::attest::{
+    Bundle, Envelope, Form, IN_TOTO, Item, PublicKey, Signers, SigningKey, SimpleSigning, TrustedKey, verify,
+};
+use bundle::{Below, ImageConfig, Listing, Manifest, Order, extract};
+use distribution::{Digest, Document, Reference, Rules, media_type};
 use runtime::egress::Name;
 use runtime::egress::dns::{self, Verdict};
 use runtime::egress::hello::{self, Look};
@@ -153,4 +156,59 @@ fn played(duties: &Duties, session: &[u8], size: usize) -> Output {
     state.client_ended(&mut all);
     state.server_ended(&mut all);
     all
+}
+
+/// The key that signs what is fuzzed, RFC 8410's example.
+const KEY: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n-----END PRIVATE KEY-----\n";
+
+/// What lies beside a package: what is taken can be written, and is the same when it is read again.
+pub fn envelope(bytes: &[u8]) {
+    let key = SigningKey::from_pem(KEY.as_bytes(), None).expect("it is one").public();
+    let parsed = [Envelope::parse(bytes).ok(), Bundle::parse(bytes).ok().map(|bundle| bundle.envelope().clone())];
+    for envelope in parsed.into_iter().flatten() {
+        assert_eq!(Bundle::parse(&Bundle::write(&envelope, &key)), Ok(Bundle::Key(envelope)));
+    }
+    if let Ok(payload) = SimpleSigning::parse(bytes) {
+        assert_eq!(SimpleSigning::parse(&SimpleSigning::write(&payload.digest, "x")), Ok(payload));
+    }
+    if let Ok(key) = PublicKey::from_pem(bytes) {
+        assert_eq!(PublicKey::from_pem(key.to_pem().as_bytes()), Ok(key));
+    }
+    let _ = SigningKey::from_pem(bytes, None);
+}
+
+/// Any statement, signed by a key whose word counts: one thing is said at most, within its bounds, and nothing once a bit is another.
+pub fn attestation(statement: &[u8]) {
+    let key = SigningKey::from_pem(KEY.as_bytes(), None).expect("it is one");
+    let trusted = [TrustedKey { file: "k".into(), key: key.public() }];
+    let signers = Signers { keys: &trusted, ..Signers::default() };
+    let about = [Digest::of("")];
+    let now = "2026-06-01T00:00:00Z".parse().expect("it is a time");
+    let envelope = Envelope::sign(IN_TOTO, statement.to_vec(), &key).expect("Ed25519 takes no chance");
+    let said = |envelope: &Envelope| {
+        let text = String::from_utf8(Bundle::write(envelope, &key.public())).expect("it is JSON");
+        let item = Item { form: Form::Bundle, text };
+        let outcome = verify(&about, &[item], &signers, now, Listing::Complete);
+        let evidence = &outcome.evidence;
+        for said in &evidence.certifications {
+            assert!(said.level <= 3 && said.score.is_none_or(|score| score <= 100));
+            assert!(said.expires_at.is_none_or(|end| end > now));
+        }
+        assert!(evidence.revocations.iter().all(|said| said.reason.chars().count() <= 500));
+        let words = [
+            evidence.signatures.len(),
+            evidence.certifications.len(),
+            evidence.revocations.len(),
+            outcome.others.len(),
+        ];
+        let words: usize = words.iter().sum();
+        assert_eq!(words + evidence.rejected.len(), 1);
+        words
+    };
+    said(&envelope);
+    if let Some(last) = statement.len().checked_sub(1) {
+        let mut changed = envelope;
+        changed.payload[last] ^= 1;
+        assert_eq!(said(&changed), 0);
+    }
 }

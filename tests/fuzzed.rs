@@ -242,13 +242,90 @@ fn sessions_of_the_relay() {
     replay(functions::handshake, &seeds, &pieces, 3000);
 }
 
+const DIGEST: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+#[test]
+fn what_lies_beside_packages() {
+    let envelope =
+        r#"{"payloadType":"application/vnd.in-toto+json","payload":"e30=","signatures":[{"sig":"AAAA","keyid":""}]}"#;
+    let bundle = |material: &str| {
+        format!(
+            r#"{{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","verificationMaterial":{material},"dsseEnvelope":{envelope}}}"#
+        )
+    };
+    let pem = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PUBLIC KEY-----\n";
+    let seeds = [
+        envelope.to_owned(),
+        bundle(r#"{"publicKey":{"hint":"x"},"tlogEntries":[]}"#),
+        bundle(r#"{"certificate":{"rawBytes":"AAAA"}}"#),
+        format!(
+            r#"{{"critical":{{"identity":{{"docker-reference":"r.test/a/b"}},"image":{{"docker-manifest-digest":"sha256:{DIGEST}"}},
+                "type":"cosign container image signature"}},"optional":{{"a":1}}}}"#
+        ),
+        pem.to_owned(),
+    ];
+    let pieces: [&[u8]; 12] = [
+        b"{",
+        b"}",
+        b"\"",
+        b",",
+        b"null",
+        b"[]",
+        b"=",
+        b"-_",
+        b"\"dsseEnvelope\":{},",
+        b"\"messageSignature\":{},",
+        b"-----BEGIN ",
+        b"-----",
+    ];
+    replay(functions::envelope, &seeds.map(String::into_bytes), &pieces, 1500);
+}
+
+#[test]
+fn what_trusted_keys_sign() {
+    let statement = |kind: &str, predicate: &str| {
+        format!(
+            r#"{{"_type":"https://in-toto.io/Statement/v1","subject":[{{"name":"x","digest":{{"sha256":"{DIGEST}"}}}}],
+                "predicateType":"{kind}","predicate":{predicate}}}"#
+        )
+    };
+    let seeds = [
+        statement(
+            "https://mcp-hub.info/attestation/certification/v1",
+            r#"{"level":2,"score":85,"origin":"verified","scanner":{"name":"s","version":"1"},"findings":{"critical":0,"high":0,
+                "medium":1,"low":4},"issuedAt":"2026-01-01T00:00:00Z","expiresAt":"2027-01-01T00:00:00Z"}"#,
+        ),
+        statement(
+            "https://mcp-hub.info/attestation/revocation/v1",
+            r#"{"status":"revoked","reason":"r","issuedAt":"2026-01-01T00:00:00Z"}"#,
+        ),
+        statement("https://sigstore.dev/cosign/sign/v1", "{}"),
+        statement("https://slsa.dev/provenance/v1", "[1]"),
+    ];
+    let pieces: [&[u8]; 12] = [
+        b"{",
+        b"}",
+        b"\"",
+        b",",
+        b"null",
+        b"-1",
+        b"4",
+        b"1e400",
+        b"\"level\":3,",
+        b"2026-05-01T00:00:00Z",
+        b"-9999999-01-01T00:00:00Z",
+        b"\\ud800",
+    ];
+    replay(functions::attestation, &seeds.map(String::into_bytes), &pieces, 1500);
+}
+
 /// Each function is a target of its own.
 #[test]
 fn every_function_is_a_target() {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz");
     let functions = fs::read_to_string(fuzz.join("functions.rs")).expect("it was compiled in");
     let named: Vec<_> = functions.lines().filter_map(|line| line.strip_prefix("pub fn ")?.split('(').next()).collect();
-    assert_eq!(named, ["reference", "manifest", "archive", "dns", "hello", "handshake"]);
+    assert_eq!(named, ["reference", "manifest", "archive", "dns", "hello", "handshake", "envelope", "attestation"]);
     for name in named {
         let target = fs::read_to_string(fuzz.join(format!("fuzz_targets/{name}.rs"))).expect("a target");
         assert!(target.contains(&format!("functions::{name}(")), "{name}");
