@@ -38,6 +38,7 @@ mod run_denies;
 mod run_exit;
 mod run_grants;
 mod run_learn;
+mod run_logs;
 mod run_lost;
 mod run_network;
 mod run_state;

@@ -203,6 +203,16 @@ impl Journal {
         }
     }
 
+    /// The begin entries of the runs that are under way in a state directory, in their order.
+    pub fn under_way(state: &Path) -> Vec<Value> {
+        runs::held(&state.join("runs"))
+    }
+
+    /// Whether a run is.
+    pub fn is_under_way(state: &Path, run: Ulid) -> bool {
+        runs::is_under_way(&state.join("runs"), run)
+    }
+
     /// Where the log is.
     pub fn path(&self) -> &Path {
         &self.log

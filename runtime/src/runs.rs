@@ -101,14 +101,54 @@ impl Underway {
 
     /// The log that holds the begin of this run and not its end; none where it is otherwise.
     fn unended(&self) -> Option<PathBuf> {
-        let mut text = Vec::new();
-        (&self.file).read_to_end(&mut text).ok()?;
-        let offset = |at: std::ops::Range<usize>| std::str::from_utf8(text.get(at)?).ok()?.parse::<u64>().ok();
-        let (begin, end) = (offset(0..20)?, offset(21..41)?);
-        let log = PathBuf::from(OsStr::from_bytes(text.get(42..)?));
-        let holds = |event, offset| holds(&log, offset, self.run, event);
+        let Noted { begin, end, log } = Noted::read(&self.file)?;
+        let holds = |event, offset| entry(&log, offset, self.run, event).is_some();
         (holds(Event::Begin, begin) && !(end != NOT_YET && holds(Event::End, end))).then_some(log)
     }
+}
+
+/// What stands in the file of a run.
+struct Noted {
+    begin: u64,
+    end: u64,
+    log: PathBuf,
+}
+
+impl Noted {
+    fn read(mut file: &File) -> Option<Noted> {
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).ok()?;
+        let offset = |at: std::ops::Range<usize>| std::str::from_utf8(text.get(at)?).ok()?.parse::<u64>().ok();
+        let log = PathBuf::from(OsStr::from_bytes(text.get(42..)?));
+        Some(Noted { begin: offset(0..20)?, end: offset(21..41)?, log })
+    }
+}
+
+/// The begin entries of the runs that somebody holds, in their order.
+pub fn held(directory: &Path) -> Vec<Value> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut found: Vec<Value> = entries
+        .filter_map(|entry| {
+            let run = entry.file_name().to_str()?.parse::<Ulid>().ok()?;
+            let file = is_held(&entry.path())?;
+            let Noted { begin, log, .. } = Noted::read(&file)?;
+            self::entry(&log, begin, run, Event::Begin)
+        })
+        .collect();
+    found.sort_by_key(|entry| entry["run"].to_string());
+    found
+}
+
+/// Whether somebody holds a run.
+pub fn is_under_way(directory: &Path, run: Ulid) -> bool {
+    is_held(&directory.join(run.to_string())).is_some()
+}
+
+/// The file of a run that somebody holds. Asked for in the way of readers, so that a start that looks for lost runs at the
+/// same time leaves it to a later one at most.
+fn is_held(path: &Path) -> Option<File> {
+    let file = File::open(path).ok()?;
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)).then_some(file)
 }
 
 /// The end's offset of a run that has none.
@@ -140,22 +180,19 @@ pub fn lost(directory: &Path) -> impl Iterator<Item = (Underway, PathBuf)> {
     })
 }
 
-/// Whether a log holds this entry of a run at an offset, in whichever of its files: it may have been rotated since, and a crash
-/// may have come before it was written.
-fn holds(log: &Path, offset: u64, run: Ulid, event: Event) -> bool {
-    newest_first(log).any(|file| file_holds(&file, offset, run, event))
+/// The entry of a run that a log has at an offset, in whichever of its files: it may have been rotated since, and a crash may
+/// have come before the entry was written.
+fn entry(log: &Path, offset: u64, run: Ulid, event: Event) -> Option<Value> {
+    newest_first(log).find_map(|file| entry_of(&file, offset, run, event))
 }
 
-fn file_holds(log: &Path, offset: u64, run: Ulid, event: Event) -> bool {
+fn entry_of(log: &Path, offset: u64, run: Ulid, event: Event) -> Option<Value> {
     /// No entry comes near.
     const MOST: u64 = 4 << 20;
-    let line = || {
-        let mut file = File::open(log)?;
-        file.seek(SeekFrom::Start(offset))?;
-        let mut line = Vec::new();
-        BufReader::new(file.take(MOST)).read_until(b'\n', &mut line)?;
-        io::Result::Ok(line)
-    };
-    let entry = line().ok().and_then(|line| serde_json::from_slice::<Value>(&line).ok());
-    entry.is_some_and(|entry| entry["run"] == run.to_string() && entry["event"] == event.name())
+    let mut file = File::open(log).ok()?;
+    file.seek(SeekFrom::Start(offset)).ok()?;
+    let mut line = Vec::new();
+    BufReader::new(file.take(MOST)).read_until(b'\n', &mut line).ok()?;
+    let entry = serde_json::from_slice::<Value>(&line).ok()?;
+    (entry["run"] == run.to_string() && entry["event"] == event.name()).then_some(entry)
 }

@@ -141,6 +141,21 @@ pub enum Command {
         #[command(subcommand)]
         command: Audit,
     },
+    /// List the runs under way
+    Ps {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what a server said on stderr, of a run under way or one that ended
+    Logs {
+        /// The run, as `smcp ps` and the audit log name it; the newest that said something without it
+        #[arg(value_name = "RUN")]
+        run: Option<String>,
+        /// Go on until it ends
+        #[arg(short, long)]
+        follow: bool,
+    },
     /// Show what this machine enforces, layer by layer, as tried just now
     Doctor {
         /// Show what would bring more: settings, profiles

@@ -14,7 +14,9 @@ mod info;
 mod key;
 mod learn;
 mod login;
+mod logs;
 mod progress;
+mod ps;
 mod record;
 mod redact;
 mod relay;
@@ -119,6 +121,11 @@ fn dispatch(cli: &Cli, settings: Result<Settings, Failure>, early: Option<Early>
         Command::Verify(typed) => sign::verify(typed, &settings),
         Command::Why { run, json } => why::why(run.as_deref(), *json, &settings),
         Command::Audit { command } => audit::audit(command, &settings),
+        Command::Ps { json } => {
+            ps::ps(*json, &settings);
+            Ok(())
+        }
+        Command::Logs { run, follow } => logs::logs(run.as_deref(), *follow, &settings),
         Command::Doctor { fix, json } => doctor::doctor(*fix, *json, &settings),
     });
     match done {

@@ -25,6 +25,7 @@ impl Record {
         let mut record = Record { fields: Map::new(), ticket: None };
         record.set("host", json!(host.nodename().to_string_lossy()));
         record.set("user", json!(rustix::process::getuid().as_raw()));
+        record.set("pid", json!(std::process::id()));
         record.set("caller", json!({"pid": parent, "program": program}));
         record.set("smcp", json!(env!("CARGO_PKG_VERSION")));
         record.set("reference", json!(reference));

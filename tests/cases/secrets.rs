@@ -100,10 +100,15 @@ fn e3_a_secret_is_in_nothing_that_smcp_leaves(world: &World) {
         let of_a_wrapper = line.contains("unshare") || line.contains("setpriv");
         assert!(!line.contains(SENTINEL) || of_a_wrapper, "{}: {line}", entry.path().display());
     }
+    for command in [&["ps"][..], &["ps", "--json"], &["logs", &run]] {
+        let ended = world.smcp(command).run().ok();
+        assert!(!ended.text().contains("sentinel"), "{command:?}: {}", ended.text());
+    }
     drop(running.take_stdin());
     let ended = running.wait().expect(143);
     hides(&ended, "the run");
-    let commands: [&[&str]; 8] = [
+    let commands: [&[&str]; 9] = [
+        &["logs"],
         &["why"],
         &["why", "--json"],
         &["audit", "show"],

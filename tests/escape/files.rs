@@ -116,6 +116,8 @@ pub const ATTEMPTS: &[Attempt] = &[
     Attempt::new("changing-a-head-of-the-audit-log", "append {state}/audit/other.json "),
     Attempt::new("listing-the-heads-of-the-audit-log", "list {state}/audit"),
     Attempt::new("a-false-head-of-the-audit-log", "make {state}/audit/made"),
+    Attempt::new("what-other-servers-said", "read {state}/logs/other"),
+    Attempt::new("words-of-other-servers", "append {state}/logs/other "),
     Attempt::new("listing-the-runs", "list {state}/runs"),
     Attempt::new("a-run-that-never-was", "make {state}/runs/made"),
     Attempt::new("the-state-of-other-servers", "list {state}/servers"),

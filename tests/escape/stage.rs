@@ -200,6 +200,8 @@ fn files(world: &World) {
     world.directory("state/smcp");
     world.directory("state/smcp/audit");
     world.file("state/smcp/audit/other.json", "{}");
+    world.directory("state/smcp/logs");
+    world.file("state/smcp/logs/other", "words");
 }
 
 fn listener(world: &World, name: &str) -> Arc<UnixListener> {

@@ -152,6 +152,31 @@ pub fn descendants(of: Pid) -> Vec<Pid> {
     tree.processes.iter().skip(1).filter_map(|process| Pid::from_raw(process.pid)).collect()
 }
 
+/// What the processes below one use at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Used {
+    /// How many there are.
+    pub processes: usize,
+    /// Their resident sets, bytes; what several share counts once for each.
+    pub memory: u64,
+    /// User and system time of those that are there, and of those that they have waited for.
+    pub cpu_time: Duration,
+}
+
+impl Used {
+    /// Looks; `None` where that process is not there.
+    pub fn below(pid: u32) -> Option<Used> {
+        let tree = Tree::read(Pid::from_raw(pid.cast_signed())?).ok()?;
+        let below = &tree.processes[1..];
+        let ticks: u64 = below.iter().map(|process| process.own_ticks + process.waited_ticks).sum();
+        Some(Used {
+            processes: below.len(),
+            memory: below.iter().map(|process| process.resident).sum(),
+            cpu_time: Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1)),
+        })
+    }
+}
+
 /// CPU time of a tree over all looks, from below: a parent that ignores SIGCHLD makes its children's time count nowhere
 /// in the kernel, so that of each process seen is kept here too.
 #[derive(Debug, Default)]

@@ -50,6 +50,7 @@ pub use advice::{Advice, advice};
 pub use ahead::Ahead;
 pub use cage::{Cage, How, Masked, Outcome, Prepared, Remains};
 pub use calls::{Asked, Recording};
+pub use guard::Used;
 pub use programs::useless_programs;
 pub use redirect::PORT as REDIRECTED;
 pub use signals::Signals;
