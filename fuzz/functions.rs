@@ -153,7 +153,7 @@ fn played(duties: &Duties, session: &[u8], size: usize) -> Output {
             }
         }
     }
-    state.client_ended(&mut all);
+    state.client_ended(&[], &mut all);
     state.server_ended(&mut all);
     all
 }

@@ -424,15 +424,20 @@ impl Ended {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// Stdout as text.
+    /// Stdout as text; of the probe what it said.
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.stdout).into_owned()
+        let text = String::from_utf8_lossy(&self.stdout);
+        let said = |line: &str| match line.strip_prefix("{\"said\":").and_then(|line| line.strip_suffix("}\n")) {
+            Some(value) => format!("{value}\n"),
+            None => line.to_owned(),
+        };
+        text.split_inclusive('\n').map(said).collect()
     }
 
-    /// Stdout as JSON.
+    /// Stdout as JSON; of the probe what it said.
     #[track_caller]
     pub fn json(&self) -> Value {
-        let parsed = serde_json::from_slice(&self.stdout);
+        let parsed = serde_json::from_str(&self.text());
         self.check(parsed.is_ok(), "JSON was expected on stdout");
         parsed.unwrap_or_default()
     }

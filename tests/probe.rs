@@ -47,14 +47,22 @@ pub fn copy_to(path: &Path) {
 /// The noise that the probe's `pour` and `duplex` write.
 pub fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
-    let mut out = Vec::with_capacity(bytes + 8);
+    let mut out = Vec::with_capacity(bytes + 16);
+    let mut left_of_line = 0;
     while out.len() < bytes {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        out.extend(state.to_le_bytes());
+        if left_of_line == 0 {
+            left_of_line = 1 + state as usize % 9000;
+            out.extend(b"\n{\"");
+        }
+        left_of_line -= 1;
+        out.extend(state.to_le_bytes().map(|byte| if byte == b'\n' { b' ' } else { byte }));
     }
     out.truncate(bytes);
+    // The first line begins with the message itself, and the last has its end.
+    out.rotate_left(1.min(bytes));
     out
 }
 

@@ -133,6 +133,9 @@ pub struct Ending {
     /// Bytes from the server's stdout.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_out: Option<u64>,
+    /// Lines on the server's stdout that were no messages and went to stderr; of a run whose lines were looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stray_lines: Option<u64>,
     /// What it connected to with how many bytes, and what it was refused how often; of a run that was granted some network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub egress: Option<Totals>,

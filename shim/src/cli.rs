@@ -314,6 +314,10 @@ pub struct Run {
     /// word of letters, digits, `.`, `_` and `-`
     #[arg(long, value_name = "NAME")]
     pub state: Option<String>,
+    /// How bytes pass between client and server: by a filter that keeps stdout clear of what is no message, which is what
+    /// `auto` means, or directly by the client's own descriptors
+    #[arg(long, value_name = "auto|filter|direct")]
+    pub relay: Option<Relay>,
     /// As root: who the server is, in place of an unprivileged uid of its own
     #[arg(long, value_name = "UID|root")]
     pub user: Option<String>,
@@ -335,6 +339,18 @@ impl Run {
     pub fn args(&self) -> &[String] {
         self.server.get(1..).unwrap_or_default()
     }
+}
+
+/// The ways of bytes between client and server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Relay {
+    /// What is best: the filter.
+    #[default]
+    Auto,
+    /// Lines that are no messages go to stderr, and a failure answers what the client asked.
+    Filter,
+    /// The server has the client's descriptors.
+    Direct,
 }
 
 /// Flags of `login`.

@@ -8,6 +8,7 @@ use distribution::{Kind, ReferenceError};
 use runtime::journal::JournalError;
 use runtime::{How, Limit, NotExecuted, NotExecutedKind, Refusal};
 
+use crate::handshake::{Broken, MOST_HELD, MOST_LINE};
 use crate::show;
 
 /// All is well.
@@ -16,6 +17,8 @@ pub const OK: u8 = 0;
 pub const FINDINGS: u8 = 1;
 /// The command line is wrong; also a missing required variable or argument.
 pub const USAGE: u8 = 2;
+/// What the server says is not the protocol: a line over the limit.
+pub const PROTOCOL: u8 = 117;
 /// The audit log cannot be written.
 pub const AUDIT: u8 = 118;
 /// The configuration is wrong.
@@ -71,6 +74,7 @@ impl Failure {
         match self.code {
             FINDINGS => "findings",
             USAGE => "usage",
+            PROTOCOL => "protocol",
             AUDIT => "audit",
             CONFIGURATION => "configuration",
             RESOLVE => "resolve",
@@ -88,10 +92,15 @@ impl Failure {
     /// Tells the user on stderr and gives the exit code.
     pub fn print(&self) -> u8 {
         show::tell(&format!("error: {}", self.message));
-        if let Some(hint) = self.hint.as_deref().or_else(|| next_step(self.code)) {
+        if let Some(hint) = self.next_step() {
             show::tell(&format!("hint: {hint}"));
         }
         self.code
+    }
+
+    /// The next step: its own, else that of its kind.
+    pub fn next_step(&self) -> Option<&str> {
+        self.hint.as_deref().or_else(|| next_step(self.code))
     }
 }
 
@@ -221,11 +230,40 @@ impl From<Limit> for Failure {
     }
 }
 
+impl From<Broken> for Failure {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::EndlessLine => Failure::new(
+                PROTOCOL,
+                format!(
+                    "the run was ended: the server wrote {} to stdout without ending the line",
+                    format_size(MOST_LINE)
+                ),
+            )
+            .hint("a message of MCP is one line; what else a server has to say belongs on stderr"),
+            Broken::TooLargeToJudge => Failure::new(
+                PROTOCOL,
+                format!(
+                    "the run was ended: policy.tools has to be held against a message of more than {}",
+                    format_size(MOST_HELD as u64)
+                ),
+            )
+            .hint("clients take no messages of that size; without policy.tools it would have been passed on"),
+        }
+    }
+}
+
 /// What ends a run whose denied directory changed its place.
 pub fn unmasked(path: &Path) -> Failure {
     let what = "was moved, removed or replaced while the server ran, and could have shown";
     Failure::new(CAGE, format!("the run was ended: {}, which is denied, {what}", path.display()))
         .hint("leave denied directories and what holds them in their places while a server runs")
+}
+
+/// What a client is told of a server that ended by itself and answered nothing.
+pub fn unheard(code: u8) -> Failure {
+    Failure::new(code, format!("the server ended with exit code {code} before it answered"))
+        .hint("what it wrote to stderr says why")
 }
 
 /// What there is to say of a server that nobody asked to end: nothing where it ended by itself.

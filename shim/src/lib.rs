@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod audit;
 pub mod cli;
 mod doctor;

@@ -7,6 +7,8 @@ use runtime::{HostInterpreter, Report, Watched};
 use serde_json::{Map, Value, json};
 use ulid::Ulid;
 
+use crate::handshake::Warning;
+use crate::relay::Session;
 use crate::verdict::Verdict;
 
 /// The begin entry in the making.
@@ -14,6 +16,8 @@ use crate::verdict::Verdict;
 pub struct Record {
     fields: Map<String, Value>,
     ticket: Option<Ticket>,
+    /// What the relay read of the session, for whoever has to answer the client.
+    pub session: Option<Session>,
 }
 
 impl Record {
@@ -22,7 +26,7 @@ impl Record {
         let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
         let program = parent.and_then(|pid| std::fs::read_link(format!("/proc/{pid}/exe")).ok());
         let host = rustix::system::uname();
-        let mut record = Record { fields: Map::new(), ticket: None };
+        let mut record = Record { fields: Map::new(), ticket: None, session: None };
         record.set("host", json!(host.nodename().to_string_lossy()));
         record.set("user", json!(rustix::process::getuid().as_raw()));
         record.set("pid", json!(std::process::id()));
@@ -57,6 +61,11 @@ impl Record {
             policy["verdict"] = json!("denied");
             policy["reasons"] = denied.reasons.iter().map(|reason| reason.what.as_str()).collect();
         }
+    }
+
+    /// The warning that was due, where one was.
+    pub fn warned(&mut self, warning: Option<&Warning>) {
+        self.set("warning", json!(warning.map(|warning| &warning.reason)));
     }
 
     /// What the run was granted. Names of variables, never values.

@@ -1,6 +1,8 @@
-//! The stdio relay: one thread, poll(2), bytes passed on untouched in both directions.
+//! The stdio relay: one thread, poll(2), read(2) and write(2). What it reads of the bytes is [`handshake`](crate::handshake)'s;
+//! every other byte passes as it is.
 //!
-//! The client's descriptors keep their flags: `O_NONBLOCK` belongs to the open file and would leak to the client.
+//! The client's descriptors keep their flags: `O_NONBLOCK` belongs to the open file and would leak to the client. splice(2) is
+//! not used: the filter has to see each line's beginning, and what it could move unseen, large messages of a client, is rare.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,6 +17,7 @@ use rustix::net::SendFlags;
 use rustix::process::Signal;
 
 use crate::exit::{self, Failure};
+use crate::handshake::{Broken, Handshake, Output, Passed as Came};
 use crate::words::{Heard, Words};
 
 /// From the end of stdin to SIGTERM, and from SIGTERM to SIGKILL.
@@ -22,6 +25,29 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// How long a client that asked for the end may take to read what is left.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How long answers that are under way when a client closes stdin hold the ladder up, as long as the client reads.
+const LAST_ANSWERS: Duration = Duration::from_secs(30);
+
+/// How often a client's pipe that has hung up is looked at for bytes that the server has yet to read.
+const UNREAD: Duration = Duration::from_millis(50);
+
+/// What is kept of a server's last words on stderr before its first answer, bytes.
+const LAST_LINES: usize = 2048;
+
+/// How much text that is no message waits for a reader of stderr, bytes. More is counted and left out: no message waits for it.
+const MOST_STRAY: usize = 64 * 1024;
+
+/// How bytes get from the client to the server and back.
+#[derive(Debug)]
+pub enum Way {
+    /// By the relay, as they are.
+    Untouched,
+    /// By the relay, which keeps stdout clear of what is no message and does what is due.
+    Filter(Box<Handshake>),
+    /// Not by the relay: the server has the client's own descriptors.
+    Direct,
+}
 
 /// What passed, and how it ended.
 #[derive(Debug)]
@@ -38,6 +64,21 @@ pub struct Passed {
     pub asked: Option<Asked>,
     /// The last step of the ladder that was taken.
     pub step: Option<Step>,
+    /// Why it could not go on.
+    pub broken: Option<Broken>,
+    /// Lines of the server's that were no messages, where that was looked at.
+    pub stray_lines: Option<u64>,
+    /// What was read of the session, where something was.
+    pub session: Option<Session>,
+}
+
+/// What was read of a session.
+#[derive(Debug)]
+pub struct Session {
+    /// Where it stands.
+    pub handshake: Handshake,
+    /// The last bytes that a server wrote on stderr before it answered anything.
+    pub last_lines: Vec<u8>,
 }
 
 /// Who asked for the end of the run.
@@ -49,6 +90,8 @@ pub enum Asked {
     Signal(i32),
     /// The clock.
     Timeout,
+    /// The protocol: what the server wrote cannot be passed on.
+    Protocol,
 }
 
 /// A step of the ladder.
@@ -82,6 +125,7 @@ impl Passed {
             .as_deref()
             .map(exit::unmasked)
             .or_else(|| limit.map(Failure::from))
+            .or_else(|| self.broken.map(Failure::from))
             .or_else(|| self.outcome.how.filter(|_| !asked_by_signal).and_then(exit::died));
         let (code, how) = match self.outcome.how {
             Some(How::Code(code)) => (code, "exited"),
@@ -94,6 +138,7 @@ impl Passed {
             (Some(limit), _) => limit.name(),
             (None, Some(Asked::Client)) => "client-closed",
             (None, Some(Asked::Signal(_))) => "terminated",
+            (None, Some(Asked::Protocol)) => "protocol",
             (None, Some(Asked::Timeout) | None) => how,
         };
         let ending = Ending {
@@ -107,6 +152,7 @@ impl Passed {
             peak_memory: Some(self.outcome.peak_memory),
             bytes_in: Some(self.bytes_in),
             bytes_out: Some(self.bytes_out),
+            stray_lines: self.stray_lines,
             egress: (!plan.egress.is_empty()).then_some(self.outcome.egress),
             asked: self.outcome.asked,
             ..Ending::default()
@@ -126,18 +172,26 @@ impl Step {
     }
 }
 
-/// Passes bytes between the client (descriptors 0, 1, 2) and the server until the cage ends and all is delivered; of standard
-/// error what is left of them by `words`.
+/// Passes bytes between the client (descriptors 0, 1, 2) and the server until the cage ends and all is delivered.
 ///
 /// # Errors
 /// The kernel's, where waiting fails.
-pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration, words: Words) -> std::io::Result<Passed> {
+pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration, way: Way, words: Words) -> std::io::Result<Passed> {
     let (stdin, stdout, stderr) = (rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr());
     let mut input = Flow::new(Source::Client(stdin), Sink::server(cage.stdin.take()));
     let mut output = Flow::new(Source::server(cage.stdout.take()), Sink::Client(stdout, Kind::of(stdout)));
     let mut errors = Flow::new(Source::server(cage.stderr.take()), Sink::Client(stderr, Kind::of(stderr)));
-    errors.words = Some(words);
     let mut ladder = Ladder { deadline: Instant::now().checked_add(timeout), asked: None, step: None };
+    let mut watch = Watch { client: None, again: None };
+    let mut talk = Talk::new(None, words);
+    match way {
+        Way::Untouched => {}
+        Way::Filter(handshake) => talk.handshake = Some(handshake),
+        Way::Direct => {
+            (input, output) = (Flow::nothing(), Flow::nothing());
+            watch.client = Some(stdin);
+        }
+    }
     let mut running = true;
 
     while running || !(output.done() && errors.done()) {
@@ -153,11 +207,16 @@ pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration, words: Words) 
         if let Some(events) = near_masks {
             fds.push(PollFd::from_borrowed_fd(events, PollFlags::IN));
         }
+        let client = watch.client.filter(|_| watch.again.is_none() && running);
+        if let Some(client) = client {
+            fds.push(PollFd::from_borrowed_fd(client, PollFlags::RDHUP));
+        }
         let look = running.then(|| cage.next_look());
-        let timeout = ladder.deadline.into_iter().chain(look).chain(errors.due()).min().map(|at| {
-            let left = at.saturating_duration_since(Instant::now());
-            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
-        });
+        let timeout =
+            ladder.deadline.into_iter().chain(look).chain(watch.again).chain(talk.due(&errors)).min().map(|at| {
+                let left = at.saturating_duration_since(Instant::now());
+                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+            });
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(why) => return Err(why.into()),
@@ -165,7 +224,8 @@ pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration, words: Words) 
         let mut answers = fds.iter().map(|fd| !fd.revents().is_empty());
         let mut answer = |watched: bool| watched && answers.next().unwrap_or(false);
         let [to_server, from_server, of_errors] = watched.map(|[sink, source]| [answer(sink), answer(source)]);
-        let (told, over) = (answer(true), answer(running));
+        let (told, over, _) = (answer(true), answer(running), answer(near_masks.is_some()));
+        let hung_up = answer(client.is_some());
         drop(fds);
 
         // Before anything that the server said is passed on: what it saw where a mask was sidestepped reaches nobody.
@@ -174,10 +234,29 @@ pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration, words: Words) 
             errors.end_sink();
         }
 
-        input.advance(to_server);
-        output.advance(from_server);
-        errors.advance(of_errors);
-        errors.pause();
+        // What a client asked of a server that answered nothing is answered by smcp, which has to read it for that.
+        input.spares_source = talk.handshake.as_ref().is_some_and(|handshake| !handshake.has_answered());
+        // The client first: an answer is known by what was asked before.
+        let came = input.advance(to_server);
+        talk.client(came, [&mut input, &mut output, &mut errors]);
+        let came = output.advance(from_server);
+        talk.server(came, [&mut input, &mut output, &mut errors]);
+        let came = errors.advance(of_errors);
+        talk.listen(came, &mut errors);
+        // What is no message goes there, too.
+        let is_last = output.is_over();
+        if is_last && errors.is_over() || talk.due(&errors).is_some_and(|at| Instant::now() >= at) {
+            talk.pause(&mut errors);
+        }
+        input.settle();
+        output.settle();
+        if is_last {
+            errors.settle();
+        }
+        if talk.broken.is_some() && ladder.asked != Some(Asked::Protocol) && running {
+            ladder.asked = Some(Asked::Protocol);
+            ladder.kill(&mut cage);
+        }
         if over && cage.has_ended() {
             running = false;
             input.end_sink();
@@ -190,8 +269,14 @@ pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration, words: Words) 
         if running && Instant::now() >= cage.next_look() {
             cage.look();
         }
+        if hung_up || watch.again.is_some_and(|at| Instant::now() >= at) {
+            input.ended = watch.is_read_to_its_end();
+        }
         if input.ended && ladder.asked.is_none() && running {
-            ladder.stdin_ended();
+            ladder.stdin_ended(if talk.awaits() { LAST_ANSWERS } else { GRACE });
+        }
+        if ladder.step == Some(Step::Stdin) && (output.done() || !talk.awaits()) {
+            ladder.answered();
         }
         if ladder.deadline.is_some_and(|at| Instant::now() >= at) {
             if !running {
@@ -202,7 +287,181 @@ pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration, words: Words) 
     }
     let (asked, step) = (ladder.asked, ladder.step);
     let (outcome, remains) = cage.wait()?;
-    Ok(Passed { outcome, remains, bytes_in: input.bytes, bytes_out: output.bytes, asked, step })
+    let (bytes_in, bytes_out, broken) = (input.bytes, output.bytes, talk.broken);
+    let session = talk.session();
+    let stray_lines = session.as_ref().map(|session| session.handshake.strays());
+    Ok(Passed { outcome, remains, bytes_in, bytes_out, asked, step, broken, stray_lines, session })
+}
+
+/// Whether a descriptor is what a client holds a server by: a pipe or a socket.
+pub fn is_of_a_client(fd: BorrowedFd<'_>) -> bool {
+    Kind::of(fd) != Kind::Other
+}
+
+/// Writes to the client's stdout, and waits this long at most whenever there is no room.
+///
+/// # Errors
+/// The kernel's, and `ETIMEDOUT`.
+pub fn write_to_client(bytes: &[u8], patience: Duration) -> Result<(), Errno> {
+    let stdout = rustix::stdio::stdout();
+    let sink = Sink::Client(stdout, Kind::of(stdout));
+    let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        if poll(&mut [PollFd::new(&stdout, PollFlags::OUT)], Some(&timeout))? == 0 {
+            return Err(Errno::TIMEDOUT);
+        }
+        match sink.write(rest) {
+            Ok(n) => rest = &rest[n..],
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(())
+}
+
+/// What is read of the bytes that pass.
+struct Talk {
+    handshake: Option<Box<Handshake>>,
+    /// What goes to stderr passes through these.
+    words: Words,
+    broken: Option<Broken>,
+    last_lines: Vec<u8>,
+    /// How many messages the server had written when the client was heard last.
+    messages: u64,
+}
+
+impl Talk {
+    fn new(handshake: Option<Box<Handshake>>, words: Words) -> Talk {
+        Talk { handshake, words, broken: None, last_lines: Vec::new(), messages: 0 }
+    }
+
+    /// Takes what came of the client.
+    fn client(&mut self, came: Arrived, flows: [&mut Flow<'_>; 3]) {
+        let Some(handshake) = &mut self.handshake else { return };
+        let mut out = Output::default();
+        let [input, ..] = &flows;
+        match came {
+            Arrived::Nothing => {}
+            Arrived::Bytes => {
+                self.messages = handshake.messages();
+                let passed = handshake.client(input.arrived(), &mut out);
+                self.put(passed, Direction::In, out, flows);
+            }
+            Arrived::End => {
+                let last = if self.messages == handshake.messages() { input.arrived() } else { &[] };
+                handshake.client_ended(last, &mut out);
+                self.put(Ok(Came::AsTheyCame), Direction::In, out, flows);
+            }
+        }
+    }
+
+    /// Takes what came of the server.
+    fn server(&mut self, came: Arrived, flows: [&mut Flow<'_>; 3]) {
+        let Some(handshake) = &mut self.handshake else { return };
+        let mut out = Output::default();
+        let [_, output, _] = &flows;
+        let passed = match came {
+            Arrived::Nothing => return,
+            Arrived::Bytes => handshake.server(output.arrived(), &mut out),
+            Arrived::End => {
+                handshake.server_ended(&mut out);
+                Ok(Came::AsTheyCame)
+            }
+        };
+        self.put(passed, Direction::Out, out, flows);
+    }
+
+    /// Takes what the server says on stderr, and remembers the last of it while it has answered nothing.
+    fn listen(&mut self, came: Arrived, errors: &mut Flow<'_>) {
+        if came != Arrived::Bytes {
+            return;
+        }
+        let said = match self.words.hear(errors.arrived()) {
+            Heard::AsTheyCame => errors.arrived(),
+            Heard::Instead(bytes) => {
+                errors.take_back();
+                errors.add(bytes);
+                bytes
+            }
+        };
+        if self.handshake.as_ref().is_some_and(|handshake| !handshake.has_answered()) {
+            self.last_lines.extend_from_slice(said);
+            let more = self.last_lines.len().saturating_sub(LAST_LINES);
+            self.last_lines.drain(..more);
+        }
+    }
+
+    /// When words that were held back go out, since none came after them.
+    fn due(&self, errors: &Flow<'_>) -> Option<Instant> {
+        self.words.due().filter(|_| !errors.pending() && !errors.done())
+    }
+
+    /// Sends them.
+    fn pause(&mut self, errors: &mut Flow<'_>) {
+        errors.add(self.words.pause());
+    }
+
+    fn put(
+        &mut self,
+        passed: Result<Came, Broken>,
+        direction: Direction,
+        out: Output,
+        [input, output, errors]: [&mut Flow<'_>; 3],
+    ) {
+        let read = if direction == Direction::In { &mut *input } else { &mut *output };
+        match passed {
+            Ok(Came::AsTheyCame) => {}
+            Ok(Came::InOutput) => read.take_back(),
+            Err(why) => {
+                read.take_back();
+                self.broken = Some(why);
+            }
+        }
+        input.add(&out.to_server);
+        output.add(&out.to_client);
+        if !out.stray.is_empty() && errors.added.len() < MOST_STRAY {
+            match self.words.hear(&out.stray) {
+                Heard::AsTheyCame => errors.add(&out.stray),
+                Heard::Instead(bytes) => errors.add(bytes),
+            }
+        }
+    }
+
+    /// Whether answers are under way to a client that has said all.
+    fn awaits(&self) -> bool {
+        self.handshake.as_ref().is_some_and(|handshake| handshake.awaits())
+    }
+
+    fn session(self) -> Option<Session> {
+        let Talk { handshake, last_lines, .. } = self;
+        handshake.map(|handshake| Session { handshake: *handshake, last_lines })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    In,
+    Out,
+}
+
+/// Looks out for the end of a client whose descriptors the server has.
+struct Watch<'c> {
+    client: Option<BorrowedFd<'c>>,
+    /// When to look again whether the server has read all.
+    again: Option<Instant>,
+}
+
+impl Watch<'_> {
+    /// Whether a client that is gone left nothing that the server has not read.
+    fn is_read_to_its_end(&mut self) -> bool {
+        let left = self.client.and_then(|client| rustix::io::ioctl_fionread(client).ok()).unwrap_or(0);
+        self.again = (left > 0).then(|| Instant::now() + UNREAD);
+        if left == 0 {
+            self.client = None;
+        }
+        left == 0
+    }
 }
 
 /// The steps that end a server, and when the next one is due.
@@ -213,10 +472,16 @@ struct Ladder {
 }
 
 impl Ladder {
-    fn stdin_ended(&mut self) {
+    fn stdin_ended(&mut self, grace: Duration) {
         self.asked = Some(Asked::Client);
         self.step = Some(Step::Stdin);
-        self.deadline = Some(Instant::now() + GRACE);
+        self.deadline = Some(Instant::now() + grace);
+    }
+
+    /// No answer is under way any more: the next step is due as soon as ever.
+    fn answered(&mut self) {
+        let soon = Instant::now() + GRACE;
+        self.deadline = self.deadline.map(|at| at.min(soon));
     }
 
     /// A signal skips the grace of stdin: clients send SIGTERM after they have waited themselves.
@@ -234,12 +499,14 @@ impl Ladder {
                 self.terminate(cage, input);
             }
             Some(Step::Stdin) => self.terminate(cage, input),
-            Some(Step::Sigterm | Step::Sigkill) => {
-                cage.kill();
-                self.step = Some(Step::Sigkill);
-                self.deadline = None;
-            }
+            Some(Step::Sigterm | Step::Sigkill) => self.kill(cage),
         }
+    }
+
+    fn kill(&mut self, cage: &mut Cage) {
+        cage.kill();
+        self.step = Some(Step::Sigkill);
+        self.deadline = None;
     }
 
     fn terminate(&mut self, cage: &Cage, input: &mut Flow<'_>) {
@@ -258,10 +525,14 @@ struct Flow<'c> {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// What becomes of the bytes on their way, where something does.
-    words: Option<Words>,
-    /// What goes out in their place.
-    instead: Vec<u8>,
+    /// How much the last read brought, from the buffer's beginning.
+    read: usize,
+    /// What goes out after that: what was made of what came.
+    added: Vec<u8>,
+    /// How much of that is gone.
+    sent: usize,
+    /// Where the sink is gone, the source stays as it is: somebody else may have to read it.
+    spares_source: bool,
     /// The source came to its end, which a server that closes its own stdin does not.
     ended: bool,
     bytes: u64,
@@ -275,8 +546,43 @@ const PIPE_BUF: usize = 4096;
 
 impl<'c> Flow<'c> {
     fn new(source: Source<'c>, sink: Sink<'c>) -> Self {
-        let buffer = Vec::new();
-        Flow { source, sink, buffer, start: 0, end: 0, words: None, instead: Vec::new(), ended: false, bytes: 0 }
+        let (start, end, read, sent, bytes) = (0, 0, 0, 0, 0);
+        let (buffer, added, spares_source, ended) = (Vec::new(), Vec::new(), false, false);
+        Flow { source, sink, buffer, start, end, read, added, sent, spares_source, ended, bytes }
+    }
+
+    /// One that passes nothing.
+    fn nothing() -> Self {
+        Flow::new(Source::Closed, Sink::Closed)
+    }
+
+    /// What the last read brought that brought something.
+    fn arrived(&self) -> &[u8] {
+        &self.buffer[..self.read]
+    }
+
+    /// What the last read brought is not passed on as it is.
+    fn take_back(&mut self) {
+        (self.start, self.end) = (0, 0);
+    }
+
+    /// More to go out, after what is under way.
+    fn add(&mut self, bytes: &[u8]) {
+        if !self.done() {
+            self.added.extend_from_slice(bytes);
+        }
+    }
+
+    /// Nothing more comes from the source.
+    fn is_over(&self) -> bool {
+        matches!(self.source, Source::Closed)
+    }
+
+    /// Closes the sink once all that came is through.
+    fn settle(&mut self) {
+        if self.ended && !self.pending() {
+            self.end_sink();
+        }
     }
 
     /// Nothing more can come out of the sink's end.
@@ -285,7 +591,7 @@ impl<'c> Flow<'c> {
     }
 
     fn pending(&self) -> bool {
-        self.start < self.end
+        self.start < self.end || !self.added.is_empty()
     }
 
     /// What to wait for, sink and source: room at the sink while something is under way, else news at the source. A sink
@@ -301,84 +607,80 @@ impl<'c> Flow<'c> {
         ]
     }
 
-    /// Moves what can be moved without blocking, by what poll(2) said of sink and source.
-    fn advance(&mut self, [sink, source]: [bool; 2]) {
+    /// Moves what can be moved without blocking, by what poll(2) said of sink and source, and says what came of the source.
+    fn advance(&mut self, [sink, source]: [bool; 2]) -> Arrived {
         if sink && !self.pending() {
             // Room was not asked for: it is an error or a hang-up.
-            return self.sink_gone();
+            self.sink_gone();
+            return Arrived::Nothing;
         }
-        if sink {
-            let bytes = if self.instead.is_empty() { &self.buffer } else { &*self.instead };
-            match self.sink.write(&bytes[self.start..self.end]) {
-                Ok(n) => {
-                    self.start += n;
-                    self.bytes += n as u64;
-                    if !self.pending() && self.ended {
-                        return self.end_sink();
-                    }
-                }
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(_) => return self.sink_gone(),
-            }
+        if sink && self.write_some().is_err() {
+            self.sink_gone();
+            return Arrived::Nothing;
         }
         if source {
             self.buffer.resize(BUFFER, 0);
             match self.source.fd().map(|fd| rustix::io::read(fd, &mut self.buffer[..])) {
-                Some(Ok(n)) if n > 0 => self.arrived(n),
+                Some(Ok(n)) if n > 0 => {
+                    (self.start, self.end, self.read) = (0, n, n);
+                    return Arrived::Bytes;
+                }
                 Some(Err(Errno::AGAIN | Errno::INTR)) => {}
                 Some(Ok(_) | Err(_)) | None => {
                     self.ended = true;
                     self.source.close();
-                    self.send_held();
-                    if !self.pending() {
-                        self.end_sink();
-                    }
+                    return Arrived::End;
                 }
             }
         }
+        Arrived::Nothing
     }
 
-    fn arrived(&mut self, count: usize) {
-        (self.start, self.end) = (0, count);
-        if let Some(words) = &mut self.words {
-            self.instead.clear();
-            if let Heard::Instead(bytes) = words.hear(&self.buffer[..count]) {
-                self.instead.extend_from_slice(bytes);
-                self.end = bytes.len();
+    fn write_some(&mut self) -> Result<(), Errno> {
+        let as_it_came = self.start < self.end;
+        let bytes = if as_it_came { &self.buffer[self.start..self.end] } else { &self.added[self.sent..] };
+        match self.sink.write(bytes) {
+            Ok(n) => {
+                self.bytes += n as u64;
+                if as_it_came {
+                    self.start += n;
+                } else {
+                    self.sent += n;
+                    if self.sent == self.added.len() {
+                        // What a large message took is given back.
+                        (self.added, self.sent) = (Vec::new(), 0);
+                    }
+                }
+                Ok(())
             }
-        }
-    }
-
-    /// When bytes that were held back go out, since none came after them.
-    fn due(&self) -> Option<Instant> {
-        self.words.as_ref().filter(|_| !self.pending() && !self.done()).and_then(Words::due)
-    }
-
-    /// Sends them when that is due.
-    fn pause(&mut self) {
-        if self.due().is_some_and(|at| Instant::now() >= at) {
-            self.send_held();
-        }
-    }
-
-    fn send_held(&mut self) {
-        if let Some(words) = &mut self.words {
-            self.instead.clear();
-            self.instead.extend_from_slice(words.pause());
-            (self.start, self.end) = (0, self.instead.len());
+            Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(why) => Err(why),
         }
     }
 
     /// The reader of the sink is gone: let the source's writer know by the same means.
     fn sink_gone(&mut self) {
-        self.source.refuse();
+        if !self.spares_source {
+            self.source.refuse();
+        }
         self.end_sink();
     }
 
     fn end_sink(&mut self) {
         (self.start, self.end) = (0, 0);
+        (self.added, self.sent) = (Vec::new(), 0);
         self.sink = Sink::Closed;
     }
+}
+
+/// What came of a source.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Arrived {
+    Nothing,
+    /// Bytes, which [`Flow::arrived`] has.
+    Bytes,
+    /// Its end.
+    End,
 }
 
 enum Source<'c> {

@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use bundle::policy::Policy;
+use bundle::policy::{self, Channel, Policy};
 use bundle::{Access, parse_count, parse_duration, parse_env_file, parse_millicores, parse_size};
 use bundle::{
     CallerEnv, FlagError, LimitRequest, MountFlag, NetworkFlags, OutboundError, Package, Request, SubprocessFlag,
@@ -19,12 +19,14 @@ use runtime::{
 };
 use ulid::Ulid;
 
+use crate::answer::{PATIENCE, answer};
 use crate::cli;
 use crate::exit::{self, Failure};
+use crate::handshake::{Channels, Due, Duties, Handshake, Unscored, Warning, Why};
 use crate::progress::Download;
 use crate::record::Record;
 use crate::redact::Texts;
-use crate::relay;
+use crate::relay::{self, Way};
 use crate::ring::Ring;
 use crate::secrets::{self, SecretFlag};
 use crate::settings::Settings;
@@ -53,11 +55,12 @@ pub fn run_as(
     let recorded_by = settings.as_ref().map_or_else(|_| Settings::defaults(), Settings::clone);
     let journal = match recorded_by.journal() {
         Ok(journal) => journal,
-        Err(error) => return Failure::from(error).print(),
+        Err(error) => return failed(&error.into(), typed),
     };
     journal.end_lost();
     let mut record = Record::new(typed.reference());
     let result = settings.and_then(|settings| story(typed, &settings, &journal, run, early, recording, &mut record));
+    let session = record.session.take();
     let ending = match &result {
         Ok((ending, _)) => ending.clone(),
         Err(failure) => Ending {
@@ -68,18 +71,40 @@ pub fn run_as(
         },
     };
     if let Err(error) = record.close(&journal, run, &ending.clone().lasted(started.elapsed())) {
-        return Failure::from(error).print();
+        return failed(&error.into(), typed);
     }
     let denied = ending.egress.as_ref().map_or(0, |egress| egress.refused.len());
     show::denied(run, denied);
     // What is left of the cage goes here, after the entry: the kernel takes the namespaces down meanwhile.
-    match result.map(|(ending, _)| ending) {
-        Ok(Ending { unmasked: Some(path), .. }) => exit::unmasked(&path).print(),
-        Ok(Ending { limit: Some(limit), .. }) => Failure::from(limit).print(),
-        Ok(Ending { exit, error: Some(error), .. }) => Failure::new(exit, error).print(),
-        Ok(ending) => ending.exit,
-        Err(failure) => failure.print(),
+    let failure = match result.map(|(ending, _)| ending) {
+        Ok(Ending { unmasked: Some(path), .. }) => exit::unmasked(&path),
+        Ok(Ending { limit: Some(limit), .. }) => limit.into(),
+        Ok(Ending { exit, error: Some(error), .. }) => Failure::new(exit, error),
+        Ok(ending) => {
+            let unheard = exit::unheard(ending.exit);
+            let patience = if ending.cause == "exited" && ending.exit != exit::OK { PATIENCE } else { Duration::ZERO };
+            if let Some(session) = session {
+                answer(Some(session), &unheard, patience);
+            }
+            return ending.exit;
+        }
+        Err(failure) if session.is_none() => return failed(&failure, typed),
+        Err(failure) => failure,
+    };
+    let code = failure.print();
+    if session.is_some() {
+        answer(session, &failure, PATIENCE);
     }
+    code
+}
+
+/// Tells of a run that came to no server, also the client that waits for one.
+fn failed(failure: &Failure, typed: &cli::Run) -> u8 {
+    let code = failure.print();
+    if !typed.dry_run && typed.relay != Some(cli::Relay::Direct) {
+        answer(None, failure, PATIENCE);
+    }
+    code
 }
 
 /// The cage process of a run, split off before the command line is read in full: it enters its namespaces while that is
@@ -117,13 +142,14 @@ pub fn usage(arguments: &[OsString], error: &clap::Error) -> u8 {
     }
     if arguments.get(1).is_some_and(|command| command == "run") {
         let settings = Settings::read(None).unwrap_or_else(|_| Settings::defaults());
-        let first_line = error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        let ending = Ending { exit: exit::USAGE, cause: "usage", error: Some(first_line), ..Ending::default() };
+        let wrong = error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        let ending = Ending { exit: exit::USAGE, cause: "usage", error: Some(wrong.clone()), ..Ending::default() };
         let recorded =
             settings.journal().and_then(|journal| Record::new("").close(&journal, journal::new_run(), &ending));
         if let Err(error) = recorded {
             return Failure::from(error).print();
         }
+        answer(None, &Failure::new(exit::USAGE, wrong), PATIENCE);
     }
     exit::USAGE
 }
@@ -168,6 +194,11 @@ fn story(
     grant.notes.iter().for_each(|note| show::warn(note));
     record.granted(&grant);
     let secrets = secrets::of_run(typed, &request.env, &package, &grant);
+    let warning = warning(&resolved.name, &verdict);
+    record.warned(warning.as_ref());
+    if let Some(warning) = &warning {
+        show::warn(&warning.reason);
+    }
     let shown = Download::awaited(&resolved);
     fetch(&image, &store, &network, &|step| shown.step(step))?;
     drop(shown);
@@ -182,7 +213,7 @@ fn story(
     }
     let plan = Plan::new(&grant, bundle.path().to_owned(), identity, host.as_ref());
     runtime::useless_programs(&plan).iter().for_each(|why| show::warn(&format!("--allow-subprocess={why}")));
-    let Some(ahead) = ahead else {
+    let Some(mut ahead) = ahead else {
         show::plan(&plan, typed.json);
         return Ok((Ending { cause: "dry-run", ..Ending::default() }, None));
     };
@@ -193,6 +224,10 @@ fn story(
     let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
     let least = least_tier(typed, settings)?;
     let proxies = if plan.egress.is_empty() { Proxies::none() } else { settings.proxies()? };
+    let way = way(typed, settings, &verdict, warning.as_ref())?;
+    if let Way::Direct = way {
+        ahead.direct();
+    }
     let cage = ahead.prepare(&plan, &settings.private(), least, &signals, proxies, recording)?;
     record.enforced(cage.report(), cage.cgroup());
     record.recorded(cage.recorded());
@@ -202,11 +237,60 @@ fn story(
     let (mut texts, mut last_texts) = (Texts::without(secrets.clone()), Texts::without(secrets.clone()));
     let cage = cage.start(ticket, Box::new(move |refused| notes.denied(&texts.refusal(refused))))?;
     let words = Words::new(secrets, Some(Ring::new(&settings.state, run)));
-    let passed = relay::pass(cage, &signals, plan.limits.timeout(), words)
+    let mut passed = relay::pass(cage, &signals, plan.limits.timeout(), way, words)
         .map_err(|why| Failure::new(exit::CAGE, format!("the relay failed: {why}")))?;
+    record.session = passed.session.take();
     let (mut ending, remains) = passed.ending(&plan)?;
     last_texts.ending(&mut ending);
     Ok((ending, Some(remains)))
+}
+
+/// The warning that policy makes due.
+fn warning(name: &str, verdict: &Verdict) -> Option<Warning> {
+    let unscored = match verdict.policy.unscored().value {
+        policy::Unscored::Allow => Unscored::Allow,
+        policy::Unscored::Warn | policy::Unscored::Refuse => Unscored::Warn,
+    };
+    Warning::of(name, &verdict.judgement.standing, verdict.policy.warning_threshold().value, unscored)
+}
+
+/// The ways of a warning that policy names.
+fn channels(verdict: &Verdict) -> Channels {
+    let named = verdict.policy.warning.channels().value;
+    let has = |channel| named.contains(&channel);
+    Channels {
+        instructions: has(Channel::Instructions),
+        tools: has(Channel::Tools),
+        result: has(Channel::Result),
+        notification: has(Channel::Notification),
+    }
+}
+
+/// How bytes pass: through the filter, with what is due, or for whoever asks for that directly. Then a package without a
+/// score is warned of on stderr and in the audit log alone; a low score takes the filter all the same.
+fn way(typed: &cli::Run, settings: &Settings, verdict: &Verdict, warning: Option<&Warning>) -> Result<Way, Failure> {
+    let due = warning.map(|warning| {
+        let otherwise = channels(verdict);
+        let channels = if warning.why == Why::Unscored { otherwise.of_unscored() } else { otherwise };
+        Due { text: warning.text.clone(), channels, otherwise }
+    });
+    let is_low = warning.is_some_and(|warning| warning.why == Why::Low);
+    let asks = typed.relay.unwrap_or(settings.relay) == cli::Relay::Direct;
+    if asks && is_low {
+        show::warn("--relay direct is not followed: the warning reaches the client by the filter alone");
+    }
+    if !asks || is_low {
+        return Ok(Way::Filter(Box::new(Handshake::new(Duties { warning: due, tools: None }))));
+    }
+    let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
+    match [("input", stdin), ("output", stdout)].into_iter().find(|(_, fd)| !relay::is_of_a_client(*fd)) {
+        None => Ok(Way::Direct),
+        Some((name, _)) => {
+            let what = format!("--relay direct: standard {name} is neither a pipe nor a socket");
+            Err(Failure::new(exit::USAGE, what)
+                .hint("files and terminals are not passed into a cage; use --relay filter"))
+        }
+    }
 }
 
 /// The interpreter of this machine that a package asks for which brings none.

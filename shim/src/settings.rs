@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use bundle::policy::{Policy, Section};
 use bundle::{Limits, parse_count, parse_duration, parse_millicores, parse_size};
+use clap::ValueEnum;
 use distribution::{Access, Allowance, DockerFile, HostAccess, Mode, Name, Network, Reference, Secret, registry_host};
 use runtime::Tier;
 use runtime::egress::Proxies;
 use runtime::journal::{self, Journal, JournalError};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
+use crate::cli;
 use crate::exit::{self, Failure};
 
 /// The organisation's directory: `config.yaml`, `policy.yaml`, `policy.d`. Nothing but root's hand makes it another one: no variable
@@ -54,6 +55,8 @@ pub struct Settings {
     own: Policy,
     /// How long a tag that was looked up is good.
     pub refresh: Duration,
+    /// How bytes pass between client and server, `relay`.
+    pub relay: cli::Relay,
     /// `off`, `error`, `warn`, `info`, `debug` or `trace`.
     pub log_level: String,
 }
@@ -101,6 +104,7 @@ impl Settings {
             organisation: Policy::default(),
             own: Policy::default(),
             refresh: Duration::from_secs(24 * 3600),
+            relay: cli::Relay::Auto,
             log_level: "warn".into(),
         }
     }
@@ -249,6 +253,10 @@ impl Settings {
                 }
                 self.log_level = value.into();
             }
+            "relay" => {
+                self.relay = cli::Relay::from_str(value, false)
+                    .map_err(|_| format!("{value:?} is none of auto, filter, direct"))?;
+            }
             "refresh" => self.refresh = parse_duration(value).map_err(unit)?,
             "timeout" => self.max.timeout = parse_duration(value).map_err(unit)?,
             "max_cpu_time" => self.max.cpu_time = parse_duration(value).map_err(unit)?,
@@ -307,7 +315,7 @@ const LEAST_LOG: u64 = 4096;
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Keys with a value, as `set` takes them.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "registry_url",
     "proxy_https",
     "proxy_no_proxy",
@@ -318,6 +326,7 @@ const KEYS: [&str; 16] = [
     "audit_max_size",
     "log_level",
     "refresh",
+    "relay",
     "timeout",
     "max_cpu_time",
     "max_memory",
@@ -351,7 +360,7 @@ struct File {
     #[serde(default)]
     registries: BTreeMap<String, Registry>,
     proxy: Option<Proxy>,
-    relay: Option<IgnoredAny>,
+    relay: Option<String>,
 }
 
 /// What is configured for one registry.
@@ -425,6 +434,7 @@ impl File {
             ("audit_max_size", scalar(&self.audit_max_size)),
             ("log_level", text(&self.log_level)),
             ("refresh", scalar(&self.refresh)),
+            ("relay", text(&self.relay)),
             ("timeout", scalar(&self.timeout)),
             ("max_cpu_time", scalar(&self.max_cpu_time)),
             ("max_memory", scalar(&self.max_memory)),
@@ -602,7 +612,7 @@ mod tests {
             ("registries:\n  a.example: {ca_flie: /x}", "ca_flie"),
             ("registries:\n  a.example: {mirrors: [\"https://m\"]}", "mirrors"),
             ("proxy:\n  http: http://x", "http"),
-            ("relay: auto", "relay is not enforced"),
+            ("relay: automatic", "relay: \"automatic\" is none of auto, filter, direct"),
             ("cache_dir: relative", "cache_dir"),
             ("audit_max_size: 4000", "audit_max_size"),
             ("policy: {ceilings: {network: {allow: [], alow: []}}}", "alow"),

@@ -21,7 +21,7 @@ use ulid::Ulid;
 
 use crate::exit::{self, Failure};
 use crate::record::Record;
-use crate::relay;
+use crate::relay::{self, Way};
 use crate::ring::Ring;
 use crate::run;
 use crate::settings::Settings;
@@ -118,7 +118,7 @@ fn in_cage(
     let mut notes = ticket.notes(journal);
     let cage = cage.start(ticket, Box::new(move |refused| notes.denied(refused)))?;
     let words = Words::new(Vec::new(), Some(Ring::new(&settings.state, run)));
-    let passed = relay::pass(cage, &signals, plan.limits.timeout(), words)
+    let passed = relay::pass(cage, &signals, plan.limits.timeout(), Way::Untouched, words)
         .map_err(|why| Failure::new(exit::CAGE, format!("the relay failed: {why}")))?;
     passed.ending(&plan).map(|(ending, _)| ending)
 }

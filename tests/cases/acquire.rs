@@ -745,7 +745,12 @@ fn a13_who_sees_a_download(world: &World) {
         env.iter().fold(command, |command, (name, value)| command.env(*name, *value)).run()
     };
     let (small, large) = (reference(&small), reference(&large));
-    let quiet = |ended: Ended| ended.check(ended.stderr().is_empty(), "nothing was expected on stderr");
+    // Nobody gave these packages a score.
+    let quiet = |ended: Ended| {
+        let stderr = ended.stderr();
+        let more = stderr.lines().find(|line| !line.contains("has no security score"));
+        ended.check(more.is_none(), "nothing of the download was expected on stderr");
+    };
     quiet(fresh(&["pull", &large], &[]).ok());
     quiet(fresh(&["run", &small, "exit", "4"], &[]).expect(4));
     quiet(fresh(&["run", "--quiet", &large, "exit", "4"], &[]).expect(4));

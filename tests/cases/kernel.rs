@@ -402,7 +402,7 @@ fn a_program_of_go_starts(world: &World) {
     let image = dynamic.package().file("usr/bin/registry", 0o755, fs::read(&registry).unwrap());
     let start = |manifest: &mut Value| manifest["entrypoint"]["args"] = json!(["/usr/bin/registry"]);
     let package = image.manifest(start).build().write(&world.path("go"));
-    let inside = world.smcp(["run", &package, "--version"]).run().ok();
+    let inside = world.smcp(["run", "--relay", "direct", &package, "--version"]).run().ok();
     let outside = world.program(&registry, ["--version"]).run().ok();
     let version = |text: &str| text.split_whitespace().last().map(str::to_owned);
     assert_eq!(version(&inside.text()), version(&outside.text()));

@@ -1,7 +1,7 @@
 //! The probe: one static program that tries things, run bare and inside the cage.
 //!
 //! `tests/probe.rs` compiles it with rustc alone, once a machine; it is never shipped. Usage: `probe VERB [ARGUMENTS…]`.
-//! An answer is one JSON value a line on stdout. Exit 0: it worked. Exit [`REFUSED`]: the system said no, and stdout
+//! An answer is a line `{"said":VALUE}` on stdout, as the relay passes no others. Exit 0: it worked. Exit [`REFUSED`]: the system said no, and stdout
 //! says `{"refused": …}`. Anything else is a fault of the probe or of what runs it.
 //!
 //! It has its own declarations of the few libc calls it makes, because rustc alone compiles it; each wrapper in `sys`
@@ -235,17 +235,25 @@ fn duplex(bytes: usize, seed: u64) -> io::Result<String> {
     std::process::exit(0)
 }
 
-/// Noise that the tests can make as well: xorshift64 of a seed that is not 0.
+/// Noise that the tests can make as well: xorshift64 of a seed that is not 0, in lines that begin as messages do.
 fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
-    let mut out = Vec::with_capacity(bytes + 8);
+    let mut out = Vec::with_capacity(bytes + 16);
+    let mut left_of_line = 0;
     while out.len() < bytes {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        out.extend(state.to_le_bytes());
+        if left_of_line == 0 {
+            left_of_line = 1 + state as usize % 9000;
+            out.extend(b"\n{\"");
+        }
+        left_of_line -= 1;
+        out.extend(state.to_le_bytes().map(|byte| if byte == b'\n' { b' ' } else { byte }));
     }
     out.truncate(bytes);
+    // The first line begins with the message itself, and the last has its end.
+    out.rotate_left(1.min(bytes));
     out
 }
 
@@ -380,7 +388,8 @@ fn raw_stdout() -> fs::File {
 
 fn say(answer: &str) {
     let mut out = io::stdout();
-    let _ = writeln!(out, "{answer}");
+    // A line that is no object is no message: smcp keeps it from its client.
+    let _ = writeln!(out, "{{\"said\":{answer}}}");
     let _ = out.flush();
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bundle::Egress;
 use rustix::fs::{Gid, Mode, OFlags, ResolveFlags, Uid, fchown};
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
@@ -46,6 +46,8 @@ pub struct Ahead {
     identity: Identity,
     /// `None` where it is made once the order is given, while the supervisor has nothing else to do.
     cgroup: Option<Cgroup>,
+    /// The server gets this process's own standard input and output.
+    direct: bool,
     // Dropped before the process is waited for: what it has started by then ends by the end of its lifeline.
     pipes: Pipes,
     process: Process,
@@ -70,7 +72,13 @@ impl Ahead {
         };
         aside.iter().for_each(|aside| aside.send(pid));
         let process = Process { pid: Some(pid), channel: Some(channel) };
-        Ok(Ahead { run, identity: identity.clone(), cgroup, pipes, process })
+        Ok(Ahead { run, identity: identity.clone(), cgroup, direct: false, pipes, process })
+    }
+
+    /// The server gets this process's own standard input and output in place of pipes: what it writes there nobody sees but
+    /// whoever holds the other end.
+    pub fn direct(&mut self) {
+        self.direct = true;
     }
 
     /// Has the cage of the plan built and measured; no server runs yet. Where namespaces cannot be had and the `least` tier
@@ -87,7 +95,7 @@ impl Ahead {
         proxies: Proxies,
         recording: Recording,
     ) -> Result<Prepared, Refusal> {
-        let Ahead { run, identity, cgroup, mut process, mut pipes } = self;
+        let Ahead { run, identity, cgroup, direct, mut process, mut pipes } = self;
         let mut inside = plan.clone();
         inside.rlimits.nproc = inside.rlimits.nproc.saturating_add(counted_beside(identity.uid));
         let masks = Masks::pin(plan)?;
@@ -95,7 +103,8 @@ impl Ahead {
         let (sockets, theirs) = pair.map_err(|why| Refusal::new("making a socket", why))?.unzip();
         let pair = (recording == Recording::Calls).then(Recorder::pair).transpose();
         let (recorder, teller) = pair.map_err(|why| Refusal::new("making a socket", why))?.unzip();
-        let besides = Besides { sockets: theirs, teller };
+        let streams = direct.then(own_streams).transpose()?;
+        let besides = Besides { sockets: theirs, streams, teller };
         let (mut cgroup, given) = process.give(&inside, masks.ids(), besides, &identity, cgroup, run);
         let mut heard = Heard::default();
         let mut there = heard.listen(&mut pipes.events, signals, |heard| heard.init.is_some() || heard.left_behind);
@@ -113,7 +122,7 @@ impl Ahead {
                 process.end();
                 let place = Place::make(place, run, &identity)
                     .map_err(|why| Refusal::new(format!("making a directory in {}", place.display()), why))?;
-                (keep(plan, &place, &cgroup, &why, signals)?, Some(place))
+                (keep(plan, &place, &cgroup, &why, signals, direct)?, Some(place))
             }
             Err(Unready::NoNamespaces(refusal)) => {
                 return Err(Refusal { what: format!("a cage of tier {least}: {}", refusal.what), ..refusal });
@@ -287,7 +296,8 @@ impl Process {
         identity: &Identity,
     ) -> Result<(), Refusal> {
         let Some(channel) = &self.channel else { return Ok(()) };
-        unless_gone(channel.give_order(&Order { denied, ..order(plan, None) }, besides))?;
+        let direct = besides.streams.is_some();
+        unless_gone(channel.give_order(&Order { denied, direct, ..order(plan, None) }, besides))?;
         match identity.mapping {
             // The unprivileged user that it is by now cannot reach them by path, and only root may shift owners.
             Mapping::Unprivileged => unless_gone(channel.give_sources(&Sources::open(plan)?)),
@@ -335,6 +345,12 @@ impl Drop for Process {
     }
 }
 
+/// This process's standard input and output once more, by numbers that are in nobody's way.
+fn own_streams() -> Result<[OwnedFd; 2], Refusal> {
+    let again = |fd| fcntl_dupfd_cloexec(fd, 3).map_err(|why| Refusal::new("passing the client's descriptors on", why));
+    Ok([again(rustix::stdio::stdin())?, again(rustix::stdio::stdout())?])
+}
+
 /// Where the cage process is gone by now, it has said why.
 fn unless_gone(result: io::Result<()>) -> Result<(), Refusal> {
     match result {
@@ -351,13 +367,21 @@ fn order(plan: &Plan, bare: Option<bare::Bare>) -> Order {
         env: plan.env.iter().map(|v| (v.name.clone(), v.value.expose().to_owned())).collect(),
         bare,
         denied: Vec::new(),
+        direct: false,
         outside: outside.collect(),
         plan: plan.clone(),
     }
 }
 
 /// Starts a keeper, whose server has no namespaces; `why` is what keeps them away.
-fn keep(plan: &Plan, place: &Place, cgroup: &Cgroup, why: &Refusal, signals: &Signals) -> Result<Built, Refusal> {
+fn keep(
+    plan: &Plan,
+    place: &Place,
+    cgroup: &Cgroup,
+    why: &Refusal,
+    signals: &Signals,
+    direct: bool,
+) -> Result<Built, Refusal> {
     let reason = format!("{}: {}", why.what, why.why);
     // Both are of interest: what would bring namespaces, and what is the matter without.
     let also = |refusal: Refusal| Refusal {
@@ -368,7 +392,11 @@ fn keep(plan: &Plan, place: &Place, cgroup: &Cgroup, why: &Refusal, signals: &Si
     let (plan, bare) = bare::relocate(plan, place, &reason).map_err(also)?;
     let order = order(&plan, Some(bare));
     rustix::process::set_child_subreaper(Some(Pid::INIT)).map_err(|why| Refusal::new("adopting orphans", why))?;
-    let (mut pipes, ends) = Pipes::make(&plan.identity)?;
+    let (mut pipes, mut ends) = Pipes::make(&plan.identity)?;
+    if direct {
+        let ([stdin, stdout], [_, _, stderr]) = (own_streams()?, ends.stdio);
+        ends.stdio = [stdin, stdout, stderr];
+    }
     let pid = match sys::fork().map_err(|why| Refusal::new("splitting the keeper off", why))? {
         Fork::Child => keeper::main(&order, &cgroup.joins(), ends),
         Fork::Parent(pid) => pid,

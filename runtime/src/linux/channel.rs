@@ -22,6 +22,8 @@ const MOST_INSTRUCTIONS: usize = 4096;
 pub struct Besides {
     /// The end of [`Sockets`](super::sockets::Sockets) that PID 1 answers at, where the run may connect out.
     pub sockets: Option<OwnedFd>,
+    /// The client's standard input and output, where the server gets them as they are.
+    pub streams: Option<[OwnedFd; 2]>,
     /// By which the server's process gives the supervisor the way to hear its calls, where they are recorded.
     pub teller: Option<OwnedFd>,
 }
@@ -46,7 +48,8 @@ impl Channel {
     /// The kernel's: `EPIPE` where the cage process is gone.
     pub fn give_order(&self, order: &Order, besides: Besides) -> io::Result<()> {
         let order = order.seal()?;
-        let all = [&order].into_iter().chain(&besides.sockets).chain(&besides.teller);
+        let streams = besides.streams.iter().flatten();
+        let all = [&order].into_iter().chain(&besides.sockets).chain(streams).chain(&besides.teller);
         self.send(&all.map(AsFd::as_fd).collect::<Vec<_>>())
     }
 
@@ -119,7 +122,8 @@ impl Channel {
         let Some(order) = all.next() else { return Ok(None) };
         let order = Order::read(order)?;
         let sockets = if order.plan.egress.is_empty() { None } else { all.next() };
-        Ok(Some((order, Besides { sockets, teller: all.next() })))
+        let streams = if order.direct { all.next().zip(all.next()).map(<[OwnedFd; 2]>::from) } else { None };
+        Ok(Some((order, Besides { sockets, streams, teller: all.next() })))
     }
 
     /// What the plan's mounts are made of.

@@ -69,7 +69,7 @@ fn enter(
 
 fn build(
     mut order: Order,
-    besides: Besides,
+    mut besides: Besides,
     identity: &Identity,
     channel: Channel,
     events: &OwnedFd,
@@ -77,6 +77,11 @@ fn build(
 ) -> Result<(), Event> {
     let refused = |what: &'static str| move |why: std::io::Error| Event::Refused(Refusal::new(what, why));
     order.plan.rlimits = within_own(&order.plan.rlimits);
+    if let Some([stdin, stdout]) = besides.streams.take() {
+        rustix::stdio::dup2_stdin(&stdin)
+            .and_then(|()| rustix::stdio::dup2_stdout(&stdout))
+            .map_err(|why| Refusal::new("passing the client's descriptors on", why))?;
+    }
     if let Some(sockets) = &besides.sockets {
         let ipv6 = network::open()?;
         if order.plan.egress.any {

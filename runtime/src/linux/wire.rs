@@ -27,6 +27,8 @@ pub struct Order {
     pub outside: BTreeMap<String, u64>,
     /// Which directories the plan's denied ones are, in its order.
     pub denied: Vec<FileId>,
+    /// The client's own standard input and output come with it, for the server.
+    pub direct: bool,
 }
 
 impl Order {

@@ -25,7 +25,7 @@ use id::Id;
 use json::{Span, elements, means, members, unescaped};
 use lines::Kind;
 pub use rules::{Channels, Due, Duties, Tools, error};
-pub use warning::{Unscored, Warning};
+pub use warning::{Unscored, Warning, Why};
 
 /// What is kept of one message, to be read as a whole. Clients in TypeScript take no more than 10 MiB.
 pub const MOST_HELD: usize = 16 << 20;
@@ -90,6 +90,17 @@ pub struct Handshake {
     strays: u64,
     line: u64,
     messages: u64,
+    /// Answers of smcp's own, for the end of the line that is on its way to the client.
+    later: Vec<u8>,
+}
+
+/// A request that nobody has answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Its id, as the client wrote it.
+    pub id: Vec<u8>,
+    /// It is `server/discover`, after whose error a client may try `initialize`.
+    pub probes: bool,
 }
 
 /// How far a session is.
@@ -159,6 +170,7 @@ impl Handshake {
             strays: 0,
             line: 0,
             messages: 0,
+            later: Vec::new(),
         }
     }
 
@@ -172,10 +184,25 @@ impl Handshake {
         self.messages
     }
 
-    /// The ids, as the client wrote them, of the requests that wait for an answer from a server that has answered nothing.
-    pub fn unanswered(&self) -> Vec<Vec<u8>> {
+    /// Whether the server has answered anything by a result.
+    pub fn has_answered(&self) -> bool {
+        self.answered
+    }
+
+    /// Whether the client has a part of a line, and waits for its end.
+    pub fn is_within_a_line(&self) -> bool {
+        matches!(self.server, ServerLine::Message)
+    }
+
+    /// Whether requests wait for an answer. Once the client has said all, these are all that do.
+    pub fn awaits(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    /// The requests that wait for an answer from a server that has answered nothing, in their order.
+    pub fn unanswered(&self) -> Vec<Waiting> {
         let asked = self.asked.iter().filter(|_| !self.answered);
-        asked.map(|asked| asked.id.raw().to_owned()).collect()
+        asked.map(|asked| Waiting { id: asked.id.raw().to_owned(), probes: asked.what == What::Discover }).collect()
     }
 
     /// Takes bytes of the client.
@@ -215,12 +242,22 @@ impl Handshake {
         Ok(if holds { Passed::InOutput } else { Passed::AsTheyCame })
     }
 
-    /// Takes the end of the client's bytes: a last line may lack its end.
-    pub fn client_ended(&mut self, out: &mut Output) {
+    /// Takes the end of the client's bytes: a last line may lack its end. Of what the client said `last`, before which the
+    /// server had said all that it has said, no request is answered yet.
+    pub fn client_ended(&mut self, last: &[u8], out: &mut Output) {
         if let ClientLine::Read(held) = &mut self.client {
             let line = std::mem::take(held);
             if !line.is_empty() && self.request(&line, out) && self.duties.tools.is_some() {
                 out.to_server.extend_from_slice(&line);
+            }
+        }
+        for line in last.split(|byte| *byte == b'\n') {
+            for message in messages(line) {
+                let id = message.last(line, "id").and_then(|at| Id::of(&line[at]));
+                let unknown = id.filter(|id| !self.asked.iter().any(|asked| asked.id.is(id)));
+                if let (Some(id), Some(_)) = (unknown, message.last(line, "method")) {
+                    self.remember(Asked { id, what: What::Other, listens: false });
+                }
             }
         }
     }
@@ -307,7 +344,13 @@ impl Handshake {
         match state {
             ServerLine::Message | ServerLine::Beginning(_) => {
                 self.server = next.unwrap_or(ServerLine::Message);
-                Ok(true)
+                if !is_whole || self.later.is_empty() {
+                    return Ok(true);
+                }
+                out.to_client.extend_from_slice(before);
+                out.to_client.extend_from_slice(part);
+                out.to_client.append(&mut self.later);
+                Ok(false)
             }
             ServerLine::Stray => {
                 self.server = next.unwrap_or(ServerLine::Stray);
@@ -358,8 +401,12 @@ impl Handshake {
                 let edits = self.answer(&held);
                 edits.apply(&held, &mut out.to_client);
             }
-            ServerLine::Stray => out.stray.push(b'\n'),
-            ServerLine::Beginning(_) | ServerLine::Message => {}
+            ServerLine::Message => {}
+            ServerLine::Stray => {
+                out.stray.push(b'\n');
+                self.server = ServerLine::Beginning(Vec::new());
+            }
+            ServerLine::Beginning(_) => self.server = ServerLine::Beginning(Vec::new()),
         }
     }
 
@@ -406,7 +453,8 @@ impl Handshake {
         if let Some(tools) = &self.duties.tools
             && let Some(answers) = tools.refuse(line, &messages)
         {
-            out.to_client.extend_from_slice(&answers);
+            let to = if self.is_within_a_line() { &mut self.later } else { &mut out.to_client };
+            to.extend_from_slice(&answers);
             return false;
         }
         for message in &messages {
@@ -421,6 +469,10 @@ impl Handshake {
             if method == "notifications/initialized" {
                 self.settled = true;
                 self.close();
+            } else if method == "notifications/cancelled"
+                && let Some(id) = cancelled(line, message)
+            {
+                self.asked.retain(|asked| !asked.id.is(&id));
             }
             return;
         };
@@ -431,11 +483,15 @@ impl Handshake {
         }
         let asked = Asked { id, what, listens: wants_warnings(line, message) };
         if self.phase == Phase::Open || self.matters(&asked) {
-            if self.asked.len() == MOST_ASKED {
-                self.asked.remove(0);
-            }
-            self.asked.push(asked);
+            self.remember(asked);
         }
+    }
+
+    fn remember(&mut self, asked: Asked) {
+        if self.asked.len() == MOST_ASKED {
+            self.asked.remove(0);
+        }
+        self.asked.push(asked);
     }
 
     /// Whether an answer has to be read also when the handshake is over.
@@ -568,6 +624,12 @@ fn text(line: &[u8], at: &Span) -> Option<String> {
         [b'"', inner @ .., b'"'] => Some(unescaped(inner)),
         _ => None,
     }
+}
+
+/// The request that a notification takes back.
+fn cancelled(line: &[u8], message: &Message) -> Option<Id> {
+    let params = message.last(line, "params").and_then(|at| object(line, &at))?;
+    params.last(line, "requestId").and_then(|at| Id::of(&line[at]))
 }
 
 /// Whether a result has what only the answer to a handshake must have.

@@ -356,7 +356,7 @@ fn s3_a_line_without_an_end_is_the_end() {
 
 #[test]
 fn l8_requests_wait_until_the_server_has_answered_one() {
-    let ids = |session: &Handshake| session.unanswered().iter().map(|id| lossy(id)).collect::<Vec<_>>();
+    let ids = |session: &Handshake| session.unanswered().iter().map(|asked| lossy(&asked.id)).collect::<Vec<_>>();
     let mut session = nothing_due();
     asks(&mut session, &INITIALIZE.replace("\"id\":0", "\"id\":\"\\u0061\""));
     asks(&mut session, "{\"id\": 7.0, \"method\": \"ping\"}\n");
@@ -424,6 +424,37 @@ fn what_cannot_be_judged_ends_the_run() {
     assert_eq!(session.server(large.as_bytes(), &mut Output::default()), Err(Broken::TooLargeToJudge));
 }
 
+#[test]
+fn answers_of_our_own_stand_between_the_servers_lines() {
+    let mut session = with_rules(&["a"], &[]);
+    asks(&mut session, INITIALIZE);
+    says(&mut session, answer("0", "{}"));
+    assert_eq!(says(&mut session, "{\"a\":"), "{\"a\":");
+    assert_eq!(asks(&mut session, CALL), (String::new(), String::new()));
+    let said = says(&mut session, "1}\n{\"b\":2}\n");
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines[0] == "1}" && lines[1].contains("\"id\":2,\"error\"") && lines[2] == "{\"b\":2}", "{said}");
+}
+
+#[test]
+fn s11_what_was_asked_last_is_awaited() {
+    let mut session = nothing_due();
+    asks(&mut session, INITIALIZE);
+    says(&mut session, answer("0", "{}"));
+    assert!(!session.awaits() && !session.reads_requests());
+    let last = format!("{LIST}{CALL}{INITIALIZED}{}", "{\"id\":\"s\",\"result\":{}}");
+    session.client_ended(last.as_bytes(), &mut Output::default());
+    for (said, more) in [(answer("1", "{}"), true), (answer("7", "{}"), true), (answer("\"2\"", "{}"), false)] {
+        assert_eq!(says(&mut session, &said), said);
+        assert_eq!(session.awaits(), more);
+    }
+    // What the client took back is not awaited.
+    let mut session = nothing_due();
+    asks(&mut session, CALL);
+    asks(&mut session, "{\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":2}}\n");
+    assert!(!session.awaits());
+}
+
 /// What a session says, in both directions.
 #[derive(Clone, Debug)]
 enum Said {
@@ -489,7 +520,7 @@ fn played(duties: &Duties, session: &[Said], sizes: &[usize]) -> Output {
             }
         }
     }
-    state.client_ended(&mut all);
+    state.client_ended(&[], &mut all);
     state.server_ended(&mut all);
     all
 }
@@ -569,7 +600,7 @@ proptest! {
         asks(&mut session, INITIALIZE);
         session.client(&client, &mut out).unwrap();
         session.server(server.as_bytes(), &mut out).unwrap();
-        session.client_ended(&mut out);
+        session.client_ended(&[], &mut out);
         session.server_ended(&mut out);
     }
 }

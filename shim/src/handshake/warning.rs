@@ -10,6 +10,8 @@ const NAME: usize = 80;
 pub struct Warning {
     /// For models and people: one line of ASCII, which JSON need not escape.
     pub text: String,
+    /// What of it is about the package: the same for a terminal and the audit log.
+    pub reason: String,
     /// Why it is due.
     pub why: Why,
 }
@@ -52,7 +54,8 @@ impl Warning {
                 (format!("has no security score; level {level} of 3; nobody has looked for findings."), Why::Unscored)
             }
         };
-        Some(Warning { text: format!("[smcp] The package {name} {said} {end}"), why })
+        let reason = format!("the package {name} {said}");
+        Some(Warning { text: format!("[smcp] T{} {end}", &reason[1..]), reason, why })
     }
 }
 
