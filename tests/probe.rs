@@ -26,6 +26,7 @@ pub fn path() -> &'static Path {
             include_bytes!("probe/outside.rs"),
             include_bytes!("probe/stand_ins.rs"),
             include_bytes!("probe/words.rs"),
+            include_bytes!("probe/talk.rs"),
         ]
         .concat();
         place::once(&format!("probe-{:016x}", sum(&text)), |to| {

@@ -112,6 +112,7 @@ fn failure(code: u8, error: &dyn std::error::Error, hint: Option<String>) -> Fai
 fn next_step(code: u8) -> Option<&'static str> {
     Some(match code {
         USAGE => "`smcp help run` shows flags and forms of REF, such as acme/hello@1.2 or ghcr.io/acme/hello:tag",
+        PROTOCOL => "a message of MCP is one line of at most some MiB; what else a server has to say belongs on stderr",
         CONFIGURATION => "docs/configuration.md lists files, keys, variables and their values",
         RESOLVE => "check the name and the way to its registry; what `smcp cache ls` lists runs without a network",
         VERIFICATION => "nothing of it was kept or run; if it happens again, tell the operator of the registry",
@@ -239,16 +240,14 @@ impl From<Broken> for Failure {
                     "the run was ended: the server wrote {} to stdout without ending the line",
                     format_size(MOST_LINE)
                 ),
-            )
-            .hint("a message of MCP is one line; what else a server has to say belongs on stderr"),
+            ),
             Broken::TooLargeToJudge => Failure::new(
                 PROTOCOL,
                 format!(
                     "the run was ended: policy.tools has to be held against a message of more than {}",
                     format_size(MOST_HELD as u64)
                 ),
-            )
-            .hint("clients take no messages of that size; without policy.tools it would have been passed on"),
+            ),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What people who run servers have met, as tests: each is named by the number of its row, L for the life of a run, E for
 //! its environment, K for what the kernel offers, A for how a package gets here,
-//! N for the network, T for trust, U for hostile archives. [`ROWS`] says what each row means at each tier.
+//! N for the network, S for standard input and output, T for trust, U for hostile archives. [`ROWS`] says what each row means at each tier.
 
 mod acquire;
 mod audit;
@@ -11,6 +11,7 @@ mod lifecycle;
 mod limits;
 mod network;
 mod secrets;
+mod stdio;
 mod trust;
 mod unpack;
 
@@ -61,6 +62,12 @@ const ROWS: &[Row] = &[
     row("L5", "200 starts in a row and 32 at once, from a program with threads", Holds, Holds),
     row("L6", "a server that ends by itself: its code at once, all of its bytes", Holds, Holds),
     row("L7", "a crash, a limit of memory, CPU time or time is named with its value", Holds, Holds),
+    row(
+        "L8",
+        "a server that ends before it answers: the client is told why, with its last lines on stderr",
+        Holds,
+        Holds,
+    ),
     row("L9", "an idle session stays up for the default of 24 hours", Holds, Holds),
     row("L10", "a server of the Python SDK stays up while stdin is open", Holds, Holds),
     row(
@@ -227,6 +234,34 @@ const ROWS: &[Row] = &[
     ),
     row("T10", "nothing runs where the audit log cannot be written", Holds, Holds),
     row("T11", "every way that a run is refused, fails or ends leaves one begin and one end", Holds, Holds),
+    row("S1", "text on stdout that is no message: on stderr, marked and counted", Holds, Holds),
+    row("S2", "a line of 20 MiB arrives as it is", Holds, Holds),
+    row("S3", "1 GiB without a line end: bounded memory, exit 117", Holds, Holds),
+    row("S4", "much on stderr, before the first answer and after it, holds up nothing", Holds, Holds),
+    row("S6", "every byte of an answer outside of the inserted text is the server's", Holds, Holds),
+    row(
+        "S7",
+        "an error first, a batch, requests of the server before its answer: the first answer that succeeds is warned of",
+        Holds,
+        Holds,
+    ),
+    row("S8", "ids of any kind are matched by their value", Holds, Holds),
+    row(
+        "S9",
+        "CRLF, a last line without an end, invalid UTF-8, 10,000 levels pass; a byte order mark and empty lines are no message",
+        Holds,
+        Holds,
+    ),
+    row("S10", "messages cut anywhere, and many in one write", Holds, Holds),
+    row(
+        "S11",
+        "a half-closed client gets the answers that are under way",
+        Weaker("for 30 s at most; what was asked long before the end, of a session that is not read any more, for 2 s"),
+        Weaker("the same"),
+    ),
+    row("S12", "a client that does not read holds the server up; nothing is lost", Holds, Holds),
+    row("S13", "nobody is asked where stdin is no terminal", Holds, Holds),
+    row("S14", "both eras, and a probe that falls back: each is warned by what it allows", Holds, Holds),
 ];
 
 /// What becomes of names at tier 1.
@@ -235,7 +270,7 @@ const NAMES: Meaning =
 
 /// The rows that come with another part of smcp.
 const LATER: &[(&str, &str)] = &[
-    ("L8", "an answer in place of a server that crashed: with the relay"),
+    ("S5", "the whole stream of the everything server: with the conformance suites"),
     ("T6", "a version that asks for more stops until that is accepted: with acceptance"),
     ("T7", "tools that changed are blocked: with the relay"),
     ("T8", "the warning carries nothing of the server's: with the relay"),
@@ -243,7 +278,7 @@ const LATER: &[(&str, &str)] = &[
 ];
 
 /// How many rows there are of each letter.
-const NUMBERS: [(&str, usize); 6] = [("L", 12), ("E", 17), ("K", 11), ("A", 13), ("N", 16), ("T", 12)];
+const NUMBERS: &[(&str, usize)] = &[("L", 12), ("E", 17), ("K", 11), ("A", 13), ("N", 16), ("S", 14), ("T", 12)];
 
 #[test]
 fn every_row_stands_once_in_the_table() {
@@ -272,7 +307,7 @@ fn every_row_has_a_test_that_is_named_by_it() {
 fn number_of(name: &str) -> Option<String> {
     let (number, _) = name.split_once('_')?;
     let (letter, digits) = number.split_at_checked(1)?;
-    let counts = "lekant".contains(letter) && !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let counts = "lekanst".contains(letter) && !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     counts.then(|| number.to_uppercase())
 }
 

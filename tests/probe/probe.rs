@@ -16,6 +16,7 @@ mod network;
 mod outside;
 mod stand_ins;
 mod words;
+mod talk;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -196,6 +197,7 @@ fn attempt(verb: &str, rest: &[&str]) -> io::Result<String> {
             .or_else(|| network::attempt(other, rest))
             .or_else(|| outside::attempt(other, rest))
             .or_else(|| files::attempt(other, rest))
+            .or_else(|| talk::attempt(other, rest))
             .unwrap_or_else(|| panic!("no verb {other:?}")),
     }
 }
