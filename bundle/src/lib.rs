@@ -5,6 +5,7 @@
 //! files beneath a directory handle, and nothing of terminals.
 #![forbid(unsafe_code)]
 
+mod asked;
 pub mod attest;
 pub mod build;
 mod config;
@@ -25,6 +26,7 @@ mod ustar;
 
 pub use distribution::{REDACTED, Secret};
 
+pub use asked::{Asked, AskedFile};
 pub use config::{Execution, ImageConfig, RootFs, RootFsKind};
 pub use evidence::{
     Certification, Evidence, Findings, HubWord, Listing, PackageClass, Rejected, Revocation, RevocationStatus, Signer,

@@ -118,6 +118,21 @@ pub enum Command {
     Attest(Attest),
     /// Show what keys say about a package: exit code 122 where they say nothing, 121 where it is revoked
     Verify(Verify),
+    /// Accept what a version asks for, where that is more than what was accepted before
+    Accept {
+        /// The package
+        #[arg(value_name = "REF")]
+        reference: String,
+        /// In the project's smcp.lock in the working directory, for `run --locked`
+        #[arg(long)]
+        lock: bool,
+    },
+    /// What may run and what it may be granted
+    Policy {
+        /// What to show.
+        #[command(subcommand)]
+        command: Policy,
+    },
     /// The store of fetched and built packages
     Cache {
         /// What to do with it.
@@ -310,6 +325,9 @@ pub struct Run {
     /// Warn of a score below N, of 100
     #[arg(long, value_name = "N")]
     pub warning_threshold: Option<String>,
+    /// Refuse what is not in the project's smcp.lock as it is there
+    #[arg(long)]
+    pub locked: bool,
     /// Use another set of the package's lasting directories; where it asks for none, its HOME lasts. NAME is one plain
     /// word of letters, digits, `.`, `_` and `-`
     #[arg(long, value_name = "NAME")]
@@ -482,6 +500,26 @@ pub struct Verify {
     /// As JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Commands of `policy`.
+#[derive(Debug, Subcommand)]
+pub enum Policy {
+    /// Show each value in force and where it came from
+    Show {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show whether a package would run, with all reasons: exit code 121 where it would not
+    Check {
+        /// The package
+        #[arg(value_name = "REF")]
+        reference: String,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// Commands of `cache`.

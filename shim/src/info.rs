@@ -6,6 +6,7 @@ use distribution::{Mode, Pending, Reference, Store, configure, resolve};
 use runtime::{Caller, Identity, UserFlag};
 use serde_json::{Value, json};
 
+use crate::accept::Acceptance;
 use crate::exit::Failure;
 use crate::record::grants;
 use crate::run::caller_env;
@@ -26,7 +27,8 @@ pub fn info(text: &str, as_json: bool, settings: &Settings) -> Result<(), Failur
     let _pending = Pending::new(&resolved, &store)?;
     let package = Package::read(&configure(&resolved, &store, &network)?)?;
     let identity = Identity::of_caller(&Caller::of_this_process(), UserFlag::Default, 0);
-    let verdict = Verdict::of(&resolved, &package, &reference, &network, settings, Policy::default())?;
+    let mut verdict = Verdict::of(&resolved, &package, &reference, &network, settings, Policy::default())?;
+    Acceptance::of(&mut verdict, &package, settings)?;
     let caller = caller_env(settings, &identity, &package, &reference, &network)?;
     let granted = match judge(&package, &Request::default(), &verdict.bounds(settings), &caller) {
         Ok(grant) => {

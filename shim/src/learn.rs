@@ -69,7 +69,8 @@ fn ask(reference: &str) -> Result<(), Failure> {
     }
 }
 
-fn is_yes(answers: File) -> bool {
+/// Whether the next line is a yes.
+pub fn is_yes(answers: File) -> bool {
     let mut line = String::new();
     BufReader::new(answers).read_line(&mut line).is_ok() && matches!(line.trim(), "y" | "Y" | "yes" | "YES")
 }

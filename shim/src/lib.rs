@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accept;
 mod answer;
 mod audit;
 pub mod cli;
@@ -16,6 +17,7 @@ mod key;
 mod learn;
 mod login;
 mod logs;
+mod policy;
 mod progress;
 mod ps;
 mod record;
@@ -115,6 +117,14 @@ fn dispatch(cli: &Cli, settings: Result<Settings, Failure>, early: Option<Early>
         Command::Logout { registry } => login::logout(registry.as_deref(), &settings),
         Command::Build(typed) => store::build(typed, cli.globals.config.as_deref(), &settings),
         Command::Info { reference, json } => info::info(reference, *json, &settings),
+        Command::Accept { reference, lock } => accept::accept(reference, *lock, &settings),
+        Command::Policy { command: cli::Policy::Show { json } } => {
+            policy::show(*json, &settings);
+            Ok(())
+        }
+        Command::Policy { command: cli::Policy::Check { reference, json } } => {
+            policy::check(reference, *json, &settings)
+        }
         Command::Cache { command } => store::cache(command, &settings),
         Command::Key { command: cli::Key::Generate { output, kind } } => key::generate(output, *kind),
         Command::Sign(typed) => sign::sign(typed, &settings),

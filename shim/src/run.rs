@@ -19,6 +19,7 @@ use runtime::{
 };
 use ulid::Ulid;
 
+use crate::accept::{self, Acceptance};
 use crate::answer::{PATIENCE, answer};
 use crate::cli;
 use crate::exit::{self, Failure};
@@ -184,12 +185,22 @@ fn story(
     let pending = Pending::new(&resolved, &store)?;
     let image = configure(&resolved, &store, &network)?;
     let package = Package::read(&image)?;
-    let verdict = Verdict::of(&resolved, &package, &reference, &network, settings, policy_of_flags(typed)?)?;
+    let flags = policy_of_flags(typed)?;
+    let mut verdict = Verdict::of(&resolved, &package, &reference, &network, settings, flags)?;
+    let acceptance = if typed.locked {
+        accept::locked(&mut verdict, &resolved, &package)?;
+        Acceptance::Known
+    } else {
+        Acceptance::of(&mut verdict, &package, settings)?
+    };
     record.judged(&verdict);
     verdict.judgement.warnings.iter().for_each(|warning| show::warn(warning));
     let caller = caller_env(settings, &identity, &package, &reference, &network)?;
     let grant =
         judge(&package, &request, &verdict.bounds(settings), &caller).inspect_err(|denied| record.denied(denied))?;
+    if !typed.dry_run {
+        acceptance.settle(&verdict, &package, settings)?;
+    }
     grant.withheld.iter().for_each(show::withheld);
     grant.notes.iter().for_each(|note| show::warn(note));
     record.granted(&grant);

@@ -16,6 +16,8 @@ pub struct Verdict {
     pub policy: Policy,
     /// What it says.
     pub judgement: Judgement,
+    /// What the versions of the package have in common.
+    pub family: String,
 }
 
 impl Verdict {
@@ -37,7 +39,7 @@ impl Verdict {
         let family = family(package, reference, network)?;
         let subject = Subject { family: &family, configured: configured.as_deref(), manifest: &package.manifest };
         let judgement = weigh(&subject, &evidence::of(resolved), &policy, Timestamp::now());
-        Ok(Verdict { policy, judgement })
+        Ok(Verdict { policy, judgement, family })
     }
 
     /// What bounds the grant of a run.

@@ -226,6 +226,7 @@ const ROWS: &[Row] = &[
     row("T3", "a score below the threshold warns; none passes no least score", Holds, Holds),
     row("T4", "an organisation's policy is only tightened, and named by what it refuses", Holds, Holds),
     row("T5", "revoked and quarantined versions never run, deprecated ones warn", Holds, Holds),
+    row("T6", "a version that asks for more stops with the difference until that is accepted", Holds, Holds),
     row(
         "T9",
         "a line of the audit log that was changed, removed, added or cut off is found and named; runs at once, a rotation and a crash in a line are no such thing",
@@ -271,7 +272,6 @@ const NAMES: Meaning =
 /// The rows that come with another part of smcp.
 const LATER: &[(&str, &str)] = &[
     ("S5", "the whole stream of the everything server: with the conformance suites"),
-    ("T6", "a version that asks for more stops until that is accepted: with acceptance"),
     ("T7", "tools that changed are blocked: with the relay"),
     ("T8", "the warning carries nothing of the server's: with the relay"),
     ("T12", "signatures of other tools: with signatures"),

@@ -2,11 +2,13 @@
 
 use std::fs;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::fake::Fake;
 use crate::hub::Package;
-use crate::image::probe_reference;
+use crate::image::{Image, probe_reference};
+use crate::needs;
+use crate::place;
 use crate::world::{World, as_each_user};
 
 as_each_user! {
@@ -14,7 +16,11 @@ as_each_user! {
     t2_modes_are_three_words_and_all_else_stops_the_run,
     t3_a_score_below_the_threshold_warns_and_none_is_no_pass,
     t4_the_organisation_is_only_tightened,
+    t4_policy_explains_itself,
     t5_what_is_withdrawn_never_runs_and_what_is_deprecated_warns,
+    t6_a_version_that_asks_for_more_stops_until_that_is_accepted,
+    t6_a_terminal_is_asked,
+    t6_a_project_has_what_it_runs_in_a_file,
 }
 
 /// A hub whose one package has this level and score.
@@ -207,4 +213,147 @@ fn t5_what_is_withdrawn_never_runs_and_what_is_deprecated_warns(world: &World) {
     let (first, again) = run("deprecated", &[]);
     first.expect(4).says(&["warning: it is deprecated, says its hub"]);
     again.expect(4).says(&["warning: it is deprecated, says its hub"]);
+}
+
+/// Version `version` of one package, in one layout.
+fn version(world: &World, version: &str, permissions: Value, env: &[&str]) -> String {
+    let env: Vec<Value> = env.iter().map(|name| json!({"name": name, "default": "x"})).collect();
+    let image = Image::probe().manifest(|manifest| {
+        manifest["version"] = json!(version);
+        manifest["permissions"] = permissions;
+        manifest["env"] = json!(env);
+    });
+    image.build().write(&world.directory("versions"))
+}
+
+fn t6_a_version_that_asks_for_more_stops_until_that_is_accepted(world: &World) {
+    let first = json!({"network": {"outbound": ["a.test"]}});
+    let more = json!({"network": {"outbound": ["a.test", "b.test:8443"]},
+        "filesystem": [{"id": "w", "access": "rw", "target": "/work", "from": "user"}], "subprocess": {"allow": ["/usr/bin/git"]}});
+    let run = |flags: &[&str], reference: &str| {
+        world.smcp(["run"]).args(flags).args([reference, "exit", "4"]).stdin("y\ny\n").run()
+    };
+    let reference = version(world, "1.0", first.clone(), &["LOG"]);
+    // A look records nothing; the first run is what later ones are compared with.
+    world.smcp(["run", "--dry-run", &reference]).run().ok();
+    let accepted = world.path("state/smcp/accepted");
+    assert!(!accepted.exists());
+    let before = run(&[], &reference).expect(4);
+    before.check(!before.stderr().contains("accept"), "it is recorded silently");
+    assert_eq!(fs::read_dir(&accepted).unwrap().count(), 1);
+    run(&[], &reference).expect(4);
+
+    let reference = version(world, "1.1", more.clone(), &["LOG", "TOKEN"]);
+    // What stands on stdin is the protocol's, and no answer.
+    let difference = [
+        "network b.test:8443",
+        "filesystem /work rw",
+        "program /usr/bin/git",
+        "variable TOKEN",
+        "version 1.0",
+        "smcp accept",
+    ];
+    let refused = run(&[], &reference).expect(121);
+    refused.explains(&difference);
+    refused.check(!refused.stderr().contains("a.test:443"), "what was accepted is no difference");
+    assert_eq!(world.last_end()["cause"], "denied");
+    world.smcp(["policy", "check", &reference]).run().expect(121);
+    assert!(world.smcp(["info", &reference]).run().ok().text().contains("b.test:8443"));
+    // No variable makes it run where a policy says ask.
+    let asks = config(world, "{new_permissions: ask}");
+    let allowed =
+        world.smcp(["--config", &asks, "run", &reference, "exit", "4"]).env("MCP_POLICY_NEW_PERMISSIONS", "allow");
+    allowed.run().expect(121);
+
+    let told = world.smcp(["accept", &reference]).run().ok();
+    for line in &difference[..4] {
+        told.check(told.text().contains(&format!("  + {line}")), line);
+    }
+    run(&[], &reference).expect(4);
+    // It stays accepted, also after a version that asked for less.
+    let reference = version(world, "1.0", first, &["LOG"]);
+    run(&[], &reference).expect(4);
+    let reference = version(world, "1.1", more, &["LOG", "TOKEN"]);
+    run(&[], &reference).expect(4);
+    // A policy that lets all records all.
+    let reference = version(world, "1.2", json!({"network": {"outbound": ["c.test"]}}), &[]);
+    let allows = config(world, "{new_permissions: allow}");
+    run(&[], &reference).expect(121);
+    world.smcp(["--config", &allows, "run", &reference, "exit", "4"]).run().expect(4);
+    run(&[], &reference).expect(4);
+    // What cannot be read is not as good as nothing.
+    let file = fs::read_dir(&accepted).unwrap().next().unwrap().unwrap().path();
+    fs::write(&file, "{").unwrap();
+    run(&[], &reference).expect(119).explains(&[file.to_str().unwrap()]);
+}
+
+/// A person at a terminal is asked, and what they answer holds.
+fn t6_a_terminal_is_asked(world: &World) {
+    let Some(script) = needs::program("script", "bsdutils") else { return };
+    let reference = version(world, "1.0", json!({}), &[]);
+    world.smcp(["run", &reference, "exit", "4"]).run().expect(4);
+    let reference = version(world, "1.1", json!({"network": {"outbound": ["a.test"]}}), &[]);
+    let line = format!("{} run {reference} exit 4", place::smcp().display());
+    let answer =
+        |text: &str| world.program(&script, ["--quiet", "--return", "--command", &line, "/dev/null"]).stdin(text).run();
+    let no = answer("n\n").expect(121);
+    no.check(no.text().contains("+ network a.test:443"), "the difference is shown");
+    answer("y\n").expect(4);
+    world.smcp(["run", &reference, "exit", "4"]).run().expect(4);
+}
+
+fn t6_a_project_has_what_it_runs_in_a_file(world: &World) {
+    let locked = |reference: &str| {
+        let run = world.smcp(["run", "--locked", reference, "exit", "4"]);
+        run.in_directory(world.directory("project/sub")).run()
+    };
+    let reference = version(world, "1.0", json!({}), &[]);
+    locked(&reference).expect(119).explains(&["smcp.lock", "smcp accept --lock"]);
+    let lock =
+        |reference: &str| world.smcp(["accept", "--lock", reference]).in_directory(world.path("project")).run().ok();
+    lock(&reference);
+    let file = world.path("project/smcp.lock");
+    let text: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    assert!(text["packages"][&reference]["digest"].as_str().unwrap().starts_with("sha256:"), "{text}");
+    locked(&reference).expect(4);
+    // Another version under the same name, and another package.
+    version(world, "1.1", json!({"network": {"outbound": ["a.test"]}}), &[]);
+    locked(&reference).expect(121).explains(&["smcp.lock has sha256:", "network a.test:443"]);
+    locked(probe_reference()).expect(121).explains(&["is not in", "smcp.lock"]);
+    lock(&reference);
+    locked(&reference).expect(4);
+    fs::write(&file, r#"{"packages": {}, "more": 1}"#).unwrap();
+    locked(&reference).expect(119).explains(&["smcp.lock", "more"]);
+}
+
+fn t4_policy_explains_itself(world: &World) {
+    let file = config(world, "{min_cert_level: 1, ceilings: {env: {deny: [\"AWS_*\"]}}}");
+    let show = world.smcp(["--config", &file, "policy", "show"]).env("MCP_POLICY_UNSCORED", "refuse").run().ok();
+    for line in [
+        format!("min_cert_level         1  ({file}:1)"),
+        "unscored               refuse  (MCP_POLICY_UNSCORED)".into(),
+        format!("ceilings.env.deny      AWS_*  ({file}:1)"),
+        "warning_threshold      80  (default)".into(),
+    ] {
+        let text = show.text();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let found = text.lines().any(|shown| shown.split_whitespace().collect::<Vec<_>>() == words);
+        show.check(found, &line);
+    }
+    let json = world.smcp(["--config", &file, "policy", "show", "--json"]).run().ok().json();
+    let row = json.as_array().unwrap().iter().find(|row| row["key"] == "min_cert_level").unwrap();
+    assert_eq!(*row, json!({"key": "min_cert_level", "value": 1, "source": format!("{file}:1")}));
+    // The verdict with all of its reasons.
+    let check = |words: &[&str]| {
+        let run = world.smcp(["--config", &file, "policy", "check"]).args(words).args([probe_reference()]);
+        run.env("MCP_POLICY_UNSCORED", "refuse").run().expect(121)
+    };
+    let told = check(&[]);
+    for words in ["verdict    denied", "it is of level 0", "MCP_POLICY_UNSCORED refuses what has no score"] {
+        told.check(told.text().contains(words), words);
+    }
+    let json = check(&["--json"]).json();
+    assert_eq!((&json["verdict"], json["reasons"].as_array().unwrap().len()), (&json!("denied"), 2));
+    let passes = world.smcp(["policy", "check", probe_reference()]).run().ok();
+    passes.check(passes.text().starts_with("verdict    granted\n"), "nothing stands against it");
 }
