@@ -216,6 +216,13 @@ fn what_cannot_be_signed_is_said(world: &World) {
     ] {
         world.smcp(arguments).run().expect(code).explains(&[why]);
     }
+    let root = world.file("project/root.json", "{}");
+    let keyless = ["--trust-root", root.to_str().unwrap(), "--identity", "a@b.test", "--issuer", "https://b.test"];
+    let why = if cfg!(feature = "keyless") { "root.json" } else { "this build of smcp verifies no certificates" };
+    world.smcp(["verify", &signed.reference]).args(keyless).run().expect(2).explains(&["--trust-root", why]);
+    for few in [&keyless[..2], &keyless[..4], &keyless[2..]] {
+        world.smcp(["verify", &signed.reference]).args(few).run().expect(2);
+    }
     for (kind, text, why) in [
         ("certification", r#"{"level": 4, "findings": {"critical":0,"high":0,"medium":0,"low":0}}"#, "level 4"),
         ("certification", r#"{"level": 1}"#, "missing field `findings`"),

@@ -10,6 +10,7 @@
 //! an unknown key could be a condition. What takes something away, a revocation, is read leniently: it must not be lost.
 
 mod dsse;
+#[cfg_attr(not(feature = "keyless"), path = "no_keyless.rs")]
 mod keyless;
 mod keys;
 mod lookup;
