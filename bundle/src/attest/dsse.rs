@@ -62,10 +62,10 @@ impl Envelope {
         Ok(Self { payload_type: payload_type.into(), payload, signatures: vec![signature] })
     }
 
-    /// The first of the keys that signed it.
-    pub fn signed_by<'k>(&self, keys: impl IntoIterator<Item = &'k PublicKey>) -> Option<&'k PublicKey> {
+    /// Whether a key signed it.
+    pub fn is_signed_by(&self, key: &PublicKey) -> bool {
         let message = pae(&self.payload_type, &self.payload);
-        keys.into_iter().find(|key| self.signatures.iter().any(|signature| key.signed(&message, signature)))
+        self.signatures.iter().any(|signature| key.signed(&message, signature))
     }
 
     pub(super) fn as_written(&self) -> AsWritten {

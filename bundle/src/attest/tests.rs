@@ -211,6 +211,26 @@ fn the_newest_word_of_each_signer_counts() {
     }
 }
 
+/// Policy may count one of them alone.
+#[test]
+fn all_who_signed_one_document_are_told() {
+    let (a, b, c) = (key(KeyKind::EcdsaP256), key(KeyKind::Ed25519), key(KeyKind::Ed25519));
+    let statement = Statement::write(&digest(), "x", CERTIFICATION, &certified(2, "2026-01-01T00:00:00Z"));
+    let mut envelope = Envelope::sign(IN_TOTO, statement, &a).unwrap();
+    envelope.signatures.extend(Envelope::sign(IN_TOTO, envelope.payload.clone(), &b).unwrap().signatures);
+    let item = item(Form::Bundle, &Bundle::write(&envelope, &a.public()));
+    let keys = [trusted("c", &c), trusted("b", &b), trusted("a", &a), trusted("copy of a", &a)];
+    let outcome = look(&[item.clone(), simple(&a, &digest())], &keys);
+    let files = |signers: &mut dyn Iterator<Item = &Signer>| signers.map(ToString::to_string).collect::<Vec<_>>();
+    let evidence = &outcome.evidence;
+    assert_eq!(
+        files(&mut evidence.certifications.iter().map(|said| &said.signer)),
+        ["key b", "key a", "key copy of a"]
+    );
+    assert_eq!(files(&mut evidence.signatures.iter()), ["key a", "key copy of a"]);
+    assert!(outcome.newest.iter().all(|(_, newest)| *newest == item) && evidence.rejected.is_empty());
+}
+
 /// Whoever keeps `newest` and brings it along the next time is not deceived by older words, nor by a list that lacks them.
 #[test]
 fn t1_what_was_seen_cannot_be_taken_back() {

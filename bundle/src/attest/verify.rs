@@ -92,21 +92,25 @@ pub fn verify(about: &[Digest], items: &[Item], signers: &Signers<'_>, now: Time
     // Certifications with the time that they were issued, of which one that is not understood has an error; then revocations.
     let (mut certified, mut revoked) = (Vec::new(), Vec::new());
     for item in items.iter().collect::<BTreeSet<_>>() {
-        let Said { signer, about, word } = match read(about, item, signers) {
-            Ok(said) => said,
+        let all = match read(about, item, signers) {
+            Ok(all) => all,
             Err(why) => {
                 outcome.reject(item, why);
                 continue;
             }
         };
-        match word {
-            Word::Signature => outcome.evidence.signatures.push(signer),
-            Word::Other(kind) => outcome.others.push((signer, kind)),
-            Word::Certification(said) => {
-                certified.push(Dated { item, about, signer, at: said.issued_at, said: Ok(said) })
+        for Said { signer, about, word } in all {
+            match word {
+                Word::Signature => outcome.evidence.signatures.push(signer),
+                Word::Other(kind) => outcome.others.push((signer, kind)),
+                Word::Certification(said) => {
+                    certified.push(Dated { item, about, signer, at: said.issued_at, said: Ok(said) });
+                }
+                Word::Unread(at, why) => certified.push(Dated { item, about, signer, at, said: Err(why) }),
+                Word::Revocation(said) => {
+                    revoked.push(Dated { item, about, signer, at: said.issued_at, said: Ok(said) });
+                }
             }
-            Word::Unread(at, why) => certified.push(Dated { item, about, signer, at, said: Err(why) }),
-            Word::Revocation(said) => revoked.push(Dated { item, about, signer, at: said.issued_at, said: Ok(said) }),
         }
     }
     outcome.evidence.signatures.sort();
@@ -163,33 +167,34 @@ impl Outcome {
     }
 }
 
-/// What one document says about one of these digests, by one of these signers.
+/// What one document says about one of these digests: once for each of these signers that signed it.
 ///
 /// # Errors
 /// Why it proves nothing.
-pub fn read(about: &[Digest], item: &Item, signers: &Signers<'_>) -> Result<Said, String> {
+pub fn read(about: &[Digest], item: &Item, signers: &Signers<'_>) -> Result<Vec<Said>, String> {
     if item.text.len() > MAX_DOCUMENT {
         return Err(format!("it has {} bytes, at most {MAX_DOCUMENT} are read", item.text.len()));
     }
-    let by_key = |envelope: &Envelope| {
-        let key = envelope.signed_by(signers.keys.iter().map(|trusted| &trusted.key));
-        signer(signers.keys, key)
-    };
-    let (envelope, signer) = match &item.form {
+    let text = item.text.as_bytes();
+    let (envelope, by) = match &item.form {
         Form::SimpleSigning(signature) => {
-            return simple_signing(about, item.text.as_bytes(), signature, signers.keys);
+            let signature = from_base64(signature)?;
+            let by = by_keys(signers.keys, |key| key.signed(text, &signature))?;
+            let about = is_about(about, &[SimpleSigning::parse(text)?.digest])?;
+            let said = |signer| Said { signer, about: about.clone(), word: Word::Signature };
+            return Ok(by.into_iter().map(said).collect());
         }
         Form::Envelope => {
-            let envelope = Envelope::parse(item.text.as_bytes())?;
-            let signer = by_key(&envelope)?;
-            (envelope, signer)
+            let envelope = Envelope::parse(text)?;
+            let by = by_keys(signers.keys, |key| envelope.is_signed_by(key))?;
+            (envelope, by)
         }
-        Form::Bundle => match Bundle::parse(item.text.as_bytes())? {
+        Form::Bundle => match Bundle::parse(text)? {
             Bundle::Key(envelope) => {
-                let signer = by_key(&envelope)?;
-                (envelope, signer)
+                let by = by_keys(signers.keys, |key| envelope.is_signed_by(key))?;
+                (envelope, by)
             }
-            Bundle::Certificate(envelope) => (envelope, by_certificate(about, &item.text, signers)?),
+            Bundle::Certificate(envelope) => (envelope, vec![by_certificate(about, &item.text, signers)?]),
         },
     };
     if envelope.payload_type != IN_TOTO {
@@ -197,16 +202,30 @@ pub fn read(about: &[Digest], item: &Item, signers: &Signers<'_>) -> Result<Said
     }
     let statement = Statement::parse(&envelope.payload)?;
     let about = is_about(about, &statement.subjects)?;
-    let word = match statement.predicate_type.as_str() {
+    let said = |signer| Ok(Said { word: word(&statement, &signer)?, about: about.clone(), signer });
+    by.into_iter().map(said).collect()
+}
+
+fn word(statement: &Statement, signer: &Signer) -> Result<Word, String> {
+    Ok(match statement.predicate_type.as_str() {
         IMAGE_SIGNATURE => Word::Signature,
-        CERTIFICATION => match certification(&statement.predicate, &signer) {
+        CERTIFICATION => match certification(&statement.predicate, signer) {
             Ok(said) => Word::Certification(said),
             Err(why) => Word::Unread(issued_at(&statement.predicate).ok_or(why.clone())?, why),
         },
-        REVOCATION => Word::Revocation(revocation(&statement.predicate, &signer)?),
+        REVOCATION => Word::Revocation(revocation(&statement.predicate, signer)?),
         other => Word::Other(other.into()),
-    };
-    Ok(Said { signer, about, word })
+    })
+}
+
+/// All of the keys that signed it, of which policy may count one and not another.
+fn by_keys(keys: &[TrustedKey], signed: impl Fn(&PublicKey) -> bool) -> Result<Vec<Signer>, String> {
+    let signer =
+        |trusted: &TrustedKey| Signer::Key { file: trusted.file.clone(), fingerprint: trusted.key.fingerprint() };
+    match keys.iter().filter(|trusted| signed(&trusted.key)).map(signer).collect::<Vec<_>>() {
+        none if none.is_empty() => Err("none of the keys at hand made its signature, or it was changed since".into()),
+        all => Ok(all),
+    }
 }
 
 /// Whom the certificate of a bundle names, where the trust root vouches for it and that one's word counts.
@@ -228,20 +247,6 @@ fn by_certificate(about: &[Digest], bundle: &str, signers: &Signers<'_>) -> Resu
         }
     }
     Err(why)
-}
-
-fn simple_signing(about: &[Digest], payload: &[u8], signature: &str, keys: &[TrustedKey]) -> Result<Said, String> {
-    let signature = from_base64(signature)?;
-    let key = keys.iter().map(|trusted| &trusted.key).find(|key| key.signed(payload, &signature));
-    let signer = signer(keys, key)?;
-    let about = is_about(about, &[SimpleSigning::parse(payload)?.digest])?;
-    Ok(Said { signer, about, word: Word::Signature })
-}
-
-fn signer(keys: &[TrustedKey], key: Option<&PublicKey>) -> Result<Signer, String> {
-    let trusted = keys.iter().find(|trusted| Some(&trusted.key) == key);
-    let trusted = trusted.ok_or("none of the keys at hand made its signature, or it was changed since")?;
-    Ok(Signer::Key { file: trusted.file.clone(), fingerprint: trusted.key.fingerprint() })
 }
 
 fn is_about(about: &[Digest], subjects: &[Digest]) -> Result<Digest, String> {
