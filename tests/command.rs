@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::patience::{PATIENCE, within};
 use crate::probe;
-use crate::world::{User, World};
+use crate::world::{UNDECLARED, User, World};
 
 /// One command in a world: what it is told, then [`Smcp::run`] or [`Smcp::start`].
 pub struct Smcp<'w> {
@@ -153,6 +153,7 @@ impl<'w> Smcp<'w> {
             stderr: Tap::on(child.stderr.take().expect("stderr is a pipe")),
             child,
             shown,
+            is_smcp: self.program.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"smcp")),
             audit: self.world.path("log/audit.log"),
             started: Instant::now(),
             deadline: Instant::now() + self.patience,
@@ -193,6 +194,7 @@ pub struct Running {
     stdout: Tap,
     stderr: Tap,
     shown: String,
+    is_smcp: bool,
     audit: PathBuf,
     started: Instant,
     deadline: Instant,
@@ -278,14 +280,18 @@ impl Running {
         if !self.stdout.ends_by(patience) || !self.stderr.ends_by(patience) {
             self.fail("ended, and left its streams open in another process");
         }
-        Ended {
+        let ended = Ended {
             status,
             took,
             stdout: self.stdout.now(),
             stderr: self.stderr.now(),
             shown: self.shown.clone(),
             audit: fs::read_to_string(&self.audit).unwrap_or_default(),
-        }
+        };
+        let tells = |bytes: &[u8]| bytes.windows(UNDECLARED.len()).any(|at| at == UNDECLARED.as_bytes());
+        let told = tells(&ended.stdout) || tells(&ended.stderr) || tells(ended.audit.as_bytes());
+        ended.check(!(self.is_smcp && told), "the caller's secret was told");
+        ended
     }
 
     /// Waits for the end of one that was killed; it may have ended by itself before.

@@ -103,6 +103,7 @@ fn a_kill_at_any_moment_leaves_one_end(world: &World) {
     let count = |event: &str| entries.iter().filter(|entry| entry["event"] == event).count();
     assert_eq!(count("begin"), count("end"));
     assert_eq!(underway(world), 0);
+    world.smcp(["audit", "verify"]).run().ok();
 }
 
 fn the_end_goes_to_the_log_that_has_the_begin(world: &World) {

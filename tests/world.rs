@@ -126,6 +126,10 @@ enum Namespaces {
 /// What `~/.ssh/id` and `private/secret` hold: no file that a cage may show has it.
 pub const SECRET: &str = "sentinel-4be1a07c";
 
+/// The value of a variable that every command of every test has in its environment, and nothing asks for: it is in no output
+/// of smcp's, and in no audit log.
+pub const UNDECLARED: &str = "undeclared-9d31f6e5";
+
 impl World {
     /// A new world of a user.
     pub fn new(user: User) -> World {
@@ -244,7 +248,7 @@ impl World {
     }
 
     /// The variables that its commands get.
-    pub fn environment(&self) -> [(&'static str, OsString); 10] {
+    pub fn environment(&self) -> [(&'static str, OsString); 11] {
         let directory = |name| OsString::from(self.path(name));
         [
             ("HOME", directory("home")),
@@ -257,6 +261,7 @@ impl World {
             ("XDG_STATE_HOME", directory("state")),
             ("MCP_CACHE_DIR", directory("cache/store")),
             ("MCP_AUDIT_LOG_FILE", directory("log/audit.log")),
+            ("CALLERS_SECRET_TOKEN", UNDECLARED.into()),
         ]
     }
 

@@ -1,7 +1,9 @@
 //! The audit log: the rows T9 to T11. How a chain is judged line by line is tested beside the code.
 
+use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::thread;
 
@@ -228,7 +230,7 @@ fn signalled(world: &World, signal: Signal) -> i32 {
 }
 
 /// T11 as data. What kills smcp leaves the end to the next start, here one that is refused itself.
-const WAYS: [Way; 44] = [
+const WAYS: [Way; 50] = [
     // The command line.
     way("no reference", 2, "usage", |w| w.smcp(["run"]).run().code()),
     way("an unknown flag", 2, "usage", |w| caged(w, &["--no-such-flag"], &["exit", "0"])),
@@ -244,6 +246,12 @@ const WAYS: [Way; 44] = [
     way("a state of no plain name", 2, "usage", |w| caged(w, &["--state", "../x"], &["exit", "0"])),
     way("a required variable that is missing", 2, "usage", |w| {
         package(w, "required", Image::probe().manifest(|m| m["env"] = json!([{"name": "K", "required": true}])))
+    }),
+    way("a secret without a value", 2, "usage", |w| caged(w, &["--secret", "ABSENT"], &["exit", "0"])),
+    way("a secret by a command that fails", 2, "usage", |w| caged(w, &["--secret", "K=command:false"], &["exit", "0"])),
+    way("a secret of no source", 2, "usage", |w| caged(w, &["--secret", "K=value"], &["exit", "0"])),
+    way("an argument that is no text", 2, "usage", |w| {
+        w.smcp(["run"]).args([OsStr::from_bytes(b"a\xff")]).run().code()
     }),
     // The configuration.
     way("a broken file", 119, "configuration", |w| configured(w, "a: [")),
@@ -301,6 +309,8 @@ const WAYS: [Way; 44] = [
     way("a crash", 134, "signal", |w| open(w, &[], &["abort"])),
     way("a kill from inside", 137, "signal", |w| open(w, &[], &["raise", "9"])),
     way("a limit of memory", 137, "memory", |w| open(w, &["--memory", "64M"], &["hog", "1000", "1"])),
+    way("a limit of CPU time", 137, "cpu-time", |w| open(w, &["--cpu-time", "1s"], &["spin", "2", "30"])),
+    way("a file that is too large", 153, "file-size", |w| open(w, &[], &["raise", "25"])),
     way("a limit of time", 124, "timeout", |w| open(w, &["--timeout", "1s"], &["hang", w.mark()])),
     way("a client that leaves", 143, "client-closed", |w| caged(w, &[], &["hang", w.mark()])),
     way("SIGTERM", 143, "terminated", |w| signalled(w, Signal::TERM)),
