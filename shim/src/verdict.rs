@@ -2,7 +2,7 @@
 
 use bundle::policy::{Judgement, Policy, Subject, weigh};
 use bundle::{Bounds, Package};
-use distribution::{Network, Reference, Resolved, registry_host};
+use distribution::{Network, Reference, Resolved, Store, registry_host};
 use jiff::Timestamp;
 
 use crate::evidence;
@@ -24,11 +24,12 @@ impl Verdict {
     /// Weighs what is known of a package. `flags` is what the flags of a run say.
     ///
     /// # Errors
-    /// Where the package has no family, as [`family`].
+    /// Where the package has no family, as [`family`], and those of [`evidence::of`].
     pub fn of(
         resolved: &Resolved,
         package: &Package,
         reference: &Reference,
+        store: &Store,
         network: &Network,
         settings: &Settings,
         flags: Policy,
@@ -38,7 +39,9 @@ impl Verdict {
         let configured = registry_host(Some(&settings.registry), network).ok();
         let family = family(package, reference, network)?;
         let subject = Subject { family: &family, configured: configured.as_deref(), manifest: &package.manifest };
-        let judgement = weigh(&subject, &evidence::of(resolved), &policy, Timestamp::now());
+        let now = Timestamp::now();
+        let evidence = evidence::of(resolved, store, network, settings, &policy, now)?;
+        let judgement = weigh(&subject, &evidence, &policy, now);
         Ok(Verdict { policy, judgement, family })
     }
 
