@@ -19,6 +19,7 @@ use crate::world::{User, World, as_each_user};
 as_each_user! {
     t12_what_is_signed_verifies,
     t1_each_attestation_has_its_reason,
+    t1_runs_are_judged_by_attestations,
     t5_what_is_revoked_stays_revoked,
     an_old_word_does_not_come_back,
     keys_are_made_once,
@@ -92,6 +93,41 @@ fn t1_each_attestation_has_its_reason(world: &World) {
     other.add_bundle(&signed.bundles().remove(1));
     let said = verify(world, &other, &[&key], 122);
     assert!(reasons(&said).contains(&format!("about another digest, {}", signed.digest())), "{said}");
+}
+
+fn t1_runs_are_judged_by_attestations(world: &World) {
+    let signed = Signed::new(world);
+    let (certifier, publisher) = (signed.keys("certifier", "ecdsa"), signed.keys("publisher", "ed25519"));
+    let policy = format!(
+        "policy:\n  min_cert_level: 2\n  certifiers: [{{key: {}, names: [\"*\"], max_level: 2}}]\n  signatures: [{{names: [\"*\"], keys: [{}]}}]\n",
+        certifier.public, publisher.public
+    );
+    let policy = world.file("home/policy.yaml", policy).display().to_string();
+    let run = || world.smcp(["--config", &policy, "run", &signed.reference, "exit", "4"]).run();
+    run().expect(121).explains(&["level 0", "signature"]);
+    attest(world, &signed, &certifier, "certification", &certification(3, "2026-01-01T00:00:00Z"));
+    let ended = run().expect(121);
+    ended.explains(&["signature"]);
+    ended.check(!ended.stderr().contains("level 0"), "it is certified");
+    world.smcp(["sign", &signed.reference, "--key", &publisher.private]).run().ok();
+    run().expect(4);
+    let begin = world.audit().into_iter().rfind(|entry| entry["event"] == "begin").unwrap();
+    // A certifier gives no more than policy lets it.
+    assert_eq!((&begin["level"], &begin["policy"]["verdict"]), (&json!(2), &json!("granted")), "{begin}");
+    assert!(begin["certifier"].as_str().unwrap().contains(&certifier.public), "{begin}");
+    // The publisher's own word is no certification, and the certifier's no signature of the publisher.
+    signed.clear();
+    attest(world, &signed, &publisher, "certification", &certification(3, "2026-01-02T00:00:00Z"));
+    world.smcp(["sign", &signed.reference, "--key", &certifier.private]).run().ok();
+    let other = World::new(world.user());
+    let elsewhere = other.smcp(["--config", &policy, "run", &signed.reference, "exit", "4"]).run();
+    elsewhere.expect(121).explains(&["level 0", "signature"]);
+    // Whoever is trusted to certify can take it back, and a key that is not there stops all.
+    signed.clear();
+    attest(world, &signed, &certifier, "revocation", &json!({"status": "revoked", "reason": "malware"}));
+    run().expect(121).explains(&["revoked"]);
+    fs::remove_file(&certifier.public).unwrap();
+    run().expect(119).explains(&["policy names the key"]);
 }
 
 fn t5_what_is_revoked_stays_revoked(world: &World) {

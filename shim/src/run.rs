@@ -207,7 +207,8 @@ fn story(
     let secrets = secrets::of_run(typed, &request.env, &package, &grant);
     let warning = warning(&resolved.name, &verdict);
     record.warned(warning.as_ref());
-    if let Some(warning) = &warning {
+    // Of a low score the judgement has told.
+    if let Some(warning) = warning.as_ref().filter(|warning| warning.why == Why::Unscored) {
         show::warn(&warning.reason);
     }
     let shown = Download::awaited(&resolved);
