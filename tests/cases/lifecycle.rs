@@ -262,8 +262,8 @@ fn l9_an_idle_session_stays_up(world: &World) {
     let mut stdin = running.take_stdin();
     // Not a wait for something: to be idle is the input.
     assert!(!running.ends_within(Duration::from_secs(4)), "an idle session was ended");
-    stdin.write_all(b"still here").expect("the server reads");
-    running.await_stdout("the answer", |bytes| bytes == b"still here");
+    stdin.write_all(b"{\"still\":\"here\"}\n").expect("the server reads");
+    running.await_stdout("the answer", |bytes| bytes == b"{\"still\":\"here\"}\n");
     let begin = world.audit().into_iter().find(|entry| entry["event"] == "begin").expect("it was begun");
     assert_eq!(begin["limits"]["timeoutSeconds"], 24 * 3600, "{begin}");
     drop(stdin);
