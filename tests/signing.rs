@@ -19,7 +19,9 @@ use crate::world::{User, World, as_each_user};
 as_each_user! {
     t12_what_is_signed_verifies,
     t1_each_attestation_has_its_reason,
-    t1_runs_are_judged_by_attestations,
+    t1_a_run_is_judged_by_attestations,
+    t5_a_revocation_holds_in_every_mode,
+    t12_a_policy_demands_a_signature,
     t5_what_is_revoked_stays_revoked,
     an_old_word_does_not_come_back,
     keys_are_made_once,
@@ -95,39 +97,77 @@ fn t1_each_attestation_has_its_reason(world: &World) {
     assert!(reasons(&said).contains(&format!("about another digest, {}", signed.digest())), "{said}");
 }
 
-fn t1_runs_are_judged_by_attestations(world: &World) {
+/// The words of a configuration with a policy.
+fn config(world: &World, policy: &str) -> String {
+    world.file("home/policy.yaml", format!("policy: {policy}\n")).display().to_string()
+}
+
+fn t1_a_run_is_judged_by_attestations(world: &World) {
     let signed = Signed::new(world);
-    let (certifier, publisher) = (signed.keys("certifier", "ecdsa"), signed.keys("publisher", "ed25519"));
-    let policy = format!(
-        "policy:\n  min_cert_level: 2\n  certifiers: [{{key: {}, names: [\"*\"], max_level: 2}}]\n  signatures: [{{names: [\"*\"], keys: [{}]}}]\n",
-        certifier.public, publisher.public
-    );
-    let policy = world.file("home/policy.yaml", policy).display().to_string();
+    let (key, unknown) = (signed.keys("certifier", "ecdsa"), signed.keys("unknown", "ecdsa"));
+    let policy = format!("{{min_cert_level: 2, certifiers: [{{key: {}, names: ['*']}}]}}", key.public);
+    let policy = config(world, &policy);
     let run = || world.smcp(["--config", &policy, "run", &signed.reference, "exit", "4"]).run();
-    run().expect(121).explains(&["level 0", "signature"]);
-    attest(world, &signed, &certifier, "certification", &certification(3, "2026-01-01T00:00:00Z"));
-    let ended = run().expect(121);
-    ended.explains(&["signature"]);
-    ended.check(!ended.stderr().contains("level 0"), "it is certified");
-    world.smcp(["sign", &signed.reference, "--key", &publisher.private]).run().ok();
+    let refused = |why: &str| run().expect(121).explains(&["demands 2", why]);
+    refused("it is of level 0");
+    attest(world, &signed, &unknown, "certification", &certification(3, "2026-01-01T00:00:00Z"));
+    refused("none of the keys at hand made its signature");
+    let mut expired = certification(3, "2026-01-01T00:00:00Z");
+    expired["expiresAt"] = json!("2026-01-02T00:00:00Z");
+    attest(world, &signed, &key, "certification", &expired);
+    refused("it expired at 2026-01-02T00:00:00Z");
+    attest(world, &signed, &key, "certification", &certification(1, "2026-01-03T00:00:00Z"));
+    refused("it is of level 1");
+    attest(world, &signed, &key, "certification", &certification(2, "2026-01-04T00:00:00Z"));
     run().expect(4);
     let begin = world.audit().into_iter().rfind(|entry| entry["event"] == "begin").unwrap();
-    // A certifier gives no more than policy lets it.
-    assert_eq!((&begin["level"], &begin["policy"]["verdict"]), (&json!(2), &json!("granted")), "{begin}");
-    assert!(begin["certifier"].as_str().unwrap().contains(&certifier.public), "{begin}");
-    // The publisher's own word is no certification, and the certifier's no signature of the publisher.
+    assert_eq!((&begin["level"], &begin["score"]), (&json!(2), &json!(85)), "{begin}");
+    assert_eq!(begin["certifier"], format!("key {}", key.public).as_str());
+    // Nobody serves it any more: it was seen, and has not ended.
     signed.clear();
-    attest(world, &signed, &publisher, "certification", &certification(3, "2026-01-02T00:00:00Z"));
-    world.smcp(["sign", &signed.reference, "--key", &certifier.private]).run().ok();
-    let other = World::new(world.user());
-    let elsewhere = other.smcp(["--config", &policy, "run", &signed.reference, "exit", "4"]).run();
-    elsewhere.expect(121).explains(&["level 0", "signature"]);
-    // Whoever is trusted to certify can take it back, and a key that is not there stops all.
-    signed.clear();
-    attest(world, &signed, &certifier, "revocation", &json!({"status": "revoked", "reason": "malware"}));
-    run().expect(121).explains(&["revoked"]);
-    fs::remove_file(&certifier.public).unwrap();
-    run().expect(119).explains(&["policy names the key"]);
+    run().expect(4);
+    fs::write(&key.public, "no key").unwrap();
+    run().expect(119).explains(&[&key.public, "not one key in PEM"]);
+}
+
+fn t5_a_revocation_holds_in_every_mode(world: &World) {
+    let signed = Signed::new(world);
+    let key = signed.keys("certifier", "ed25519");
+    let policy = format!("{{cert_level_mode: disabled, certifiers: [{{key: {}, names: ['*']}}]}}", key.public);
+    let policy = config(world, &policy);
+    let run = || world.smcp(["--config", &policy, "run", &signed.reference, "exit", "4"]).run();
+    run().expect(4);
+    let word = |status: &str, at: &str| {
+        let predicate = json!({"status": status, "reason": "a\u{1b}b", "issuedAt": at});
+        attest(world, &signed, &key, "revocation", &predicate);
+    };
+    word("deprecated", "2026-01-01T00:00:00Z");
+    run().expect(4).says(&["warning: it is deprecated", "a\\u{1b}b"]);
+    for (status, at) in [("quarantined", "2026-01-02T00:00:00Z"), ("revoked", "2026-01-03T00:00:00Z")] {
+        word(status, at);
+        run().expect(121).explains(&[&format!("it is {status}")]);
+        signed.clear();
+        run().expect(121).explains(&[&format!("it is {status}")]);
+    }
+}
+
+fn t12_a_policy_demands_a_signature(world: &World) {
+    let signed = Signed::new(world);
+    let (key, other) = (signed.keys("publisher", "ecdsa"), signed.keys("other", "ed25519"));
+    let policy = config(world, &format!("{{signatures: [{{names: ['*'], keys: [{}]}}]}}", key.public));
+    let run = || world.smcp(["--config", &policy, "run", &signed.reference, "exit", "4"]).run();
+    run().expect(121).explains(&["demands a signature by key", "it has none that counts"]);
+    world.smcp(["sign", &signed.reference, "--key", &other.private]).run().ok();
+    run().expect(121).explains(&["none of the keys at hand made its signature"]);
+    world.smcp(["sign", &signed.reference, "--key", &key.private]).run().ok();
+    run().expect(4);
+    // What signed another package signs nothing here.
+    let pairs = signed.signatures();
+    let second = Image::probe().manifest(|manifest| manifest["version"] = json!("2.0.0")).build();
+    let copied = Signed::of(world, &second.write(&world.path("project/second")), "copied");
+    pairs.iter().for_each(|(payload, signature)| copied.add_signature(payload, signature));
+    let ended = world.smcp(["--config", &policy, "run", &copied.reference, "exit", "4"]).run().expect(121);
+    ended.explains(&["it is about another digest"]);
 }
 
 fn t5_what_is_revoked_stays_revoked(world: &World) {
@@ -296,6 +336,16 @@ fn t12_signed_in_a_registry() {
     assert_eq!(said["signatures"].as_array().unwrap().len(), 2, "{said}");
     assert_eq!(said["certifications"][0]["level"], 2);
     assert_eq!(said["rejected"], json!([]));
+    // A policy finds it by pull, and by each start without a network.
+    let policy = format!("{{min_cert_level: 2, certifiers: [{{key: {}, names: ['*']}}]}}", key.public);
+    let policy = config(&world, &policy);
+    world.smcp(["--config", &policy, "pull", &name]).run().ok();
+    let offline = || world.smcp(["--config", &policy, "run", "--offline", &name, "exit", "4"]).run();
+    offline().expect(4);
+    let attached = world.store().join("attached");
+    fs::rename(&attached, world.path("aside")).unwrap();
+    offline().expect(121).explains(&["cannot be listed", "cert_level_mode is strict"]);
+    fs::rename(world.path("aside"), attached).unwrap();
     // What was listed is in the store, and goes with the package.
     let said = verify(&["--offline"]).ok().json();
     assert_eq!(said["signatures"].as_array().unwrap().len(), 2);

@@ -32,7 +32,7 @@ pub fn accept(text: &str, lock: bool, settings: &Settings) -> Result<(), Failure
     let resolved = resolve(&reference, &store, &network)?;
     let _pending = Pending::new(&resolved, &store)?;
     let package = Package::read(&configure(&resolved, &store, &network)?)?;
-    let verdict = Verdict::of(&resolved, &package, &reference, &store, &network, settings, Policy::default())?;
+    let verdict = Verdict::of(&resolved, &store, &package, &reference, &network, settings, Policy::default())?;
     verdict.judgement.passed()?;
     let asked = Asked::of(&package.manifest);
     let known = Accepted::read(&place(settings, &verdict.family))?;

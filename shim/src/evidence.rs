@@ -1,46 +1,37 @@
 //! What is known about a package beside its own word, from all who may say something.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use bundle::attest::{PublicKey, Signers, Trust, TrustedKey, look_up};
+use bundle::attest::{Signers, Trust, look_up};
 use bundle::policy::Policy;
 use bundle::{Evidence, hub_word};
 use distribution::{Network, Resolved, Store};
 use jiff::Timestamp;
 
 use crate::exit::{self, Failure};
-use crate::settings::{Settings, read_small};
+use crate::key;
+use crate::settings::Settings;
 
-/// What is known of a package, by the keys that policy names. Its hub's word is stored with its name, so that a start without
-/// a network knows it as well. Where policy names no key nothing is asked for and nothing is read.
+/// What is known of a package: signatures and attestations by those whom the policy names, and its hub's word, which is stored with its
+/// name. Where the policy names nobody, no file is read for it and nobody is asked.
 ///
 /// # Errors
-/// Where a key cannot be read, or what was seen before.
+/// Of code 119 where a key of the policy cannot be read; else where the store or what was seen before cannot be.
 pub fn of(
     resolved: &Resolved,
     store: &Store,
     network: &Network,
-    settings: &Settings,
     policy: &Policy,
-    now: Timestamp,
+    settings: &Settings,
 ) -> Result<Evidence, Failure> {
-    let keys = trusted(&policy.keys())?;
+    let files: Vec<PathBuf> = policy.keys().into_iter().map(Path::to_owned).collect();
+    let keys = key::trusted(&files).map_err(|failure| Failure {
+        code: exit::CONFIGURATION,
+        message: format!("a key that policy names: {}", failure.message.trim_start_matches("--key ")),
+        ..failure
+    })?;
     let signers = Signers { keys: &keys, ..Signers::default() };
-    let trust = Trust { signers, memory: &settings.attested(), now };
-    let evidence = look_up(resolved, store, network, &trust)?.evidence;
-    Ok(Evidence { hub: hub_word(resolved), ..evidence })
-}
-
-fn trusted(files: &BTreeSet<&Path>) -> Result<Vec<TrustedKey>, Failure> {
-    let fail = |file: &Path, why: &dyn std::fmt::Display| {
-        Failure::new(exit::CONFIGURATION, format!("policy names the key {}: {why}", file.display()))
-            .hint("a public key in PEM, as `smcp key generate` writes it; `smcp policy show` says which file names it")
-    };
-    let key = |file: &&Path| {
-        let bytes = read_small(file).map_err(|why| fail(file, &why))?;
-        let key = PublicKey::from_pem(&bytes).map_err(|why| fail(file, &why))?;
-        Ok(TrustedKey { file: file.to_path_buf(), key })
-    };
-    files.iter().map(key).collect()
+    let trust = Trust { signers, memory: &settings.attested(), now: Timestamp::now() };
+    let outcome = look_up(resolved, store, network, &trust)?;
+    Ok(Evidence { hub: hub_word(resolved), ..outcome.evidence })
 }

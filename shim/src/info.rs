@@ -27,7 +27,7 @@ pub fn info(text: &str, as_json: bool, settings: &Settings) -> Result<(), Failur
     let _pending = Pending::new(&resolved, &store)?;
     let package = Package::read(&configure(&resolved, &store, &network)?)?;
     let identity = Identity::of_caller(&Caller::of_this_process(), UserFlag::Default, 0);
-    let mut verdict = Verdict::of(&resolved, &package, &reference, &store, &network, settings, Policy::default())?;
+    let mut verdict = Verdict::of(&resolved, &store, &package, &reference, &network, settings, Policy::default())?;
     Acceptance::of(&mut verdict, &package, settings)?;
     let caller = caller_env(settings, &identity, &package, &reference, &network)?;
     let granted = match judge(&package, &Request::default(), &verdict.bounds(settings), &caller) {

@@ -44,7 +44,7 @@ pub fn check(text: &str, as_json: bool, settings: &Settings) -> Result<(), Failu
     let resolved = resolve(&reference, &store, &network)?;
     let _pending = Pending::new(&resolved, &store)?;
     let package = Package::read(&configure(&resolved, &store, &network)?)?;
-    let mut verdict = Verdict::of(&resolved, &package, &reference, &store, &network, settings, Policy::default())?;
+    let mut verdict = Verdict::of(&resolved, &store, &package, &reference, &network, settings, Policy::default())?;
     Acceptance::of(&mut verdict, &package, settings)?;
     let identity = Identity::of_caller(&Caller::of_this_process(), UserFlag::Default, 0);
     let caller = caller_env(settings, &identity, &package, &reference, &network)?;

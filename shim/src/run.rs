@@ -186,7 +186,7 @@ fn story(
     let image = configure(&resolved, &store, &network)?;
     let package = Package::read(&image)?;
     let flags = policy_of_flags(typed)?;
-    let mut verdict = Verdict::of(&resolved, &package, &reference, &store, &network, settings, flags)?;
+    let mut verdict = Verdict::of(&resolved, &store, &package, &reference, &network, settings, flags)?;
     let acceptance = if typed.locked {
         accept::locked(&mut verdict, &resolved, &package)?;
         Acceptance::Known

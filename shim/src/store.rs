@@ -33,7 +33,7 @@ pub fn pull(references: &[String], registry: Option<&str>, settings: &Settings) 
         let pending = Pending::new(&resolved, &store)?;
         let image = configure(&resolved, &store, &network)?;
         let package = Package::read(&image)?;
-        let verdict = Verdict::of(&resolved, &package, &reference, &store, &network, settings, Policy::default())?;
+        let verdict = Verdict::of(&resolved, &store, &package, &reference, &network, settings, Policy::default())?;
         verdict.judgement.warnings.iter().for_each(|warning| show::warn(warning));
         verdict.judgement.passed()?;
         let shown = Download::asked_for(&resolved);

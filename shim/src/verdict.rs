@@ -24,12 +24,12 @@ impl Verdict {
     /// Weighs what is known of a package. `flags` is what the flags of a run say.
     ///
     /// # Errors
-    /// Where the package has no family, as [`family`], and those of [`evidence::of`].
+    /// Where the package has no family, as [`family`], and as [`evidence::of`].
     pub fn of(
         resolved: &Resolved,
+        store: &Store,
         package: &Package,
         reference: &Reference,
-        store: &Store,
         network: &Network,
         settings: &Settings,
         flags: Policy,
@@ -39,9 +39,8 @@ impl Verdict {
         let configured = registry_host(Some(&settings.registry), network).ok();
         let family = family(package, reference, network)?;
         let subject = Subject { family: &family, configured: configured.as_deref(), manifest: &package.manifest };
-        let now = Timestamp::now();
-        let evidence = evidence::of(resolved, store, network, settings, &policy, now)?;
-        let judgement = weigh(&subject, &evidence, &policy, now);
+        let evidence = evidence::of(resolved, store, network, &policy, settings)?;
+        let judgement = weigh(&subject, &evidence, &policy, Timestamp::now());
         Ok(Verdict { policy, judgement, family })
     }
 

@@ -17,7 +17,7 @@ use super::{MAX_DOCUMENT, from_base64};
 use crate::evidence::{Certification, Evidence, Listing, Rejected, Revocation, Signer};
 
 /// How far a certifier's clock may be ahead.
-const AHEAD: SignedDuration = SignedDuration::from_mins(10);
+const AHEAD: SignedDuration = SignedDuration::from_mins(5);
 
 /// Whose word counts for something.
 #[derive(Clone, Copy, Debug, Default)]
