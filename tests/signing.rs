@@ -22,6 +22,7 @@ as_each_user! {
     t1_a_run_is_judged_by_attestations,
     t5_a_revocation_holds_in_every_mode,
     t12_a_policy_demands_a_signature,
+    t12_a_policy_names_an_identity,
     t5_what_is_revoked_stays_revoked,
     an_old_word_does_not_come_back,
     keys_are_made_once,
@@ -168,6 +169,21 @@ fn t12_a_policy_demands_a_signature(world: &World) {
     pairs.iter().for_each(|(payload, signature)| copied.add_signature(payload, signature));
     let ended = world.smcp(["--config", &policy, "run", &copied.reference, "exit", "4"]).run().expect(121);
     ended.explains(&["it is about another digest"]);
+}
+
+/// A certificate counts by a trust root alone, which is the organisation's or the user's.
+fn t12_a_policy_names_an_identity(world: &World) {
+    let signed = Signed::new(world);
+    let policy = "{signatures: [{names: ['*'], identity: a@b.test, issuer: 'https://b.test'}]}";
+    let policy = config(world, policy);
+    let run = || world.smcp(["--config", &policy, "run", &signed.reference, "exit", "4"]).run();
+    signed.add_bundle(include_str!("fixtures/signing/keyless.sigstore.json"));
+    run().expect(121).explains(&["demands a signature by a@b.test", "there is no trust root to verify it by"]);
+    world.directory("home/.smcp");
+    world.file("home/.smcp/trusted_root.json", "{}");
+    let why =
+        if cfg!(feature = "keyless") { "trusted_root.json" } else { "this build of smcp verifies no certificates" };
+    run().expect(119).explains(&["the trust root", why]);
 }
 
 fn t5_what_is_revoked_stays_revoked(world: &World) {

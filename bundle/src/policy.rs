@@ -174,9 +174,17 @@ impl Policy {
 impl Policy {
     /// The key files of everybody who is named.
     pub fn keys(&self) -> BTreeSet<&Path> {
+        self.named().filter_map(Who::key).collect()
+    }
+
+    /// Everybody who is named by identity and issuer.
+    pub fn identities(&self) -> BTreeSet<(&str, &str)> {
+        self.named().filter_map(Who::identity).collect()
+    }
+
+    fn named(&self) -> impl Iterator<Item = &Who> {
         let signers = self.signatures.iter().flat_map(|rule| &rule.value.by);
-        let certifiers = self.certifiers.iter().flat_map(|list| &list.value).map(|one| &one.who);
-        signers.chain(certifiers).filter_map(Who::key).collect()
+        signers.chain(self.certifiers.iter().flat_map(|list| &list.value).map(|one| &one.who))
     }
 }
 

@@ -1,8 +1,9 @@
 //! What is known about a package beside its own word, from all who may say something.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use bundle::attest::{Signers, Trust, look_up};
+use bundle::attest::{Root, Signers, Trust, TrustedIdentity, look_up};
 use bundle::policy::Policy;
 use bundle::{Evidence, hub_word};
 use distribution::{Network, Resolved, Store};
@@ -16,7 +17,7 @@ use crate::settings::Settings;
 /// name. Where the policy names nobody, no file is read for it and nobody is asked.
 ///
 /// # Errors
-/// Of code 119 where a key of the policy cannot be read; else where the store or what was seen before cannot be.
+/// Of code 119 where a key of the policy or the trust root cannot be read; else where the store or what was seen before cannot be.
 pub fn of(
     resolved: &Resolved,
     store: &Store,
@@ -30,8 +31,22 @@ pub fn of(
         message: format!("a key that policy names: {}", failure.message.trim_start_matches("--key ")),
         ..failure
     })?;
-    let signers = Signers { keys: &keys, ..Signers::default() };
+    let identities = policy.identities().into_iter();
+    let identities: Vec<_> = identities
+        .map(|(identity, issuer)| TrustedIdentity { identity: identity.into(), issuer: issuer.into() })
+        .collect();
+    let root = if identities.is_empty() { None } else { trust_root(&settings.trust_root())? };
+    let signers = Signers { keys: &keys, root: root.as_ref(), identities: &identities };
     let trust = Trust { signers, memory: &settings.attested(), now: Timestamp::now() };
     let outcome = look_up(resolved, store, network, &trust)?;
     Ok(Evidence { hub: hub_word(resolved), ..outcome.evidence })
+}
+
+/// Where there is none, no certificate counts.
+fn trust_root(path: &Path) -> Result<Option<Root>, Failure> {
+    if matches!(path.symlink_metadata(), Err(why) if why.kind() == ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    let fail = |why| Failure::new(exit::CONFIGURATION, format!("the trust root {}: {why}", path.display()));
+    key::trust_root(path).map(Some).map_err(fail)
 }

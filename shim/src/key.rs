@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use bundle::attest::{KeyError, KeyKind, PublicKey, SigningKey, TrustedKey};
+use bundle::attest::{KeyError, KeyKind, PublicKey, Root, SigningKey, TrustedKey};
 use console::Term;
 use distribution::Secret;
 
@@ -75,6 +75,15 @@ pub fn trusted(paths: &[PathBuf]) -> Result<Vec<TrustedKey>, Failure> {
         Ok(TrustedKey { file: path.clone(), key })
     };
     paths.iter().map(read).collect()
+}
+
+/// Reads a trust root.
+///
+/// # Errors
+/// What is wrong, without the file's name.
+pub fn trust_root(path: &Path) -> Result<Root, String> {
+    let bytes = read_small(path).map_err(|why| why.to_string())?;
+    Root::from_json(&String::from_utf8(bytes).map_err(|why| why.to_string())?)
 }
 
 fn beside(output: &Path, end: &str) -> PathBuf {

@@ -24,6 +24,8 @@ use crate::exit::{self, Failure};
 /// The organisation's directory: `config.yaml`, `policy.yaml`, `policy.d`. Nothing but root's hand makes it another one: no variable
 /// and no flag does.
 const ORGANISATION: &str = "/etc/smcp";
+/// sigstore's trust root, in the organisation's directory or in the user's own.
+const TRUST_ROOT: &str = "trusted_root.json";
 const DEFAULT_REGISTRY: &str = "https://registry.mcp-hub.info";
 
 /// What is configured.
@@ -135,6 +137,18 @@ impl Settings {
     /// The policy in force, with that of the flags: of the organisation's and the user's what is stricter.
     pub fn policy(&self, flags: Policy) -> Policy {
         self.organisation.clone().stricter(self.own.clone().together(flags))
+    }
+
+    /// The file of the trust root that certificates are verified by: the organisation's where there is one, and where the organisation
+    /// names identities no other; else the user's.
+    pub fn trust_root(&self) -> PathBuf {
+        let organisation = Path::new(ORGANISATION).join(TRUST_ROOT);
+        match organisation.symlink_metadata() {
+            Err(why) if why.kind() == ErrorKind::NotFound && self.organisation.identities().is_empty() => {
+                self.home.join(TRUST_ROOT)
+            }
+            _ => organisation,
+        }
     }
 
     /// The least tier of a cage that is acceptable, `policy.min_tier`.

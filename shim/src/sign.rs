@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bundle::attest::{
     BUNDLE, Bundle, CERTIFICATION, Envelope, IMAGE_SIGNATURE, IN_TOTO, KeyError, MAX_DOCUMENT, Outcome, PublicKey,
-    REVOCATION, Root, Signers, SigningKey, SimpleSigning, Statement, Trust, TrustedIdentity, certification, look_up,
+    REVOCATION, Signers, SigningKey, SimpleSigning, Statement, Trust, TrustedIdentity, certification, look_up,
     revocation,
 };
 use bundle::{Certification, Evidence, Listing, RevocationStatus, Signer};
@@ -58,7 +58,11 @@ pub fn attest(typed: &cli::Attest, settings: &Settings) -> Result<(), Failure> {
 /// Of code 122 where no signature or attestation verifies, 121 where one says that the package must not run.
 pub fn verify(typed: &cli::Verify, settings: &Settings) -> Result<(), Failure> {
     let keys = key::trusted(&typed.key)?;
-    let root = typed.trust_root.as_deref().map(trust_root).transpose()?;
+    let root = typed.trust_root.as_deref().map(|path| {
+        key::trust_root(path)
+            .map_err(|why| Failure::new(exit::USAGE, format!("--trust-root {}: {why}", path.display())))
+    });
+    let root = root.transpose()?;
     let identities: Vec<_> = typed
         .identity
         .iter()
@@ -88,13 +92,6 @@ pub fn verify(typed: &cli::Verify, settings: &Settings) -> Result<(), Failure> {
         print(&resolved, &outcome);
     }
     judge(&outcome)
-}
-
-fn trust_root(path: &Path) -> Result<Root, Failure> {
-    let fail = |why: String| Failure::new(exit::USAGE, format!("--trust-root {}: {why}", path.display()));
-    let bytes = read_small(path).map_err(|why| fail(why.to_string()))?;
-    let text = String::from_utf8(bytes).map_err(|why| fail(why.to_string()))?;
-    Root::from_json(&text).map_err(fail)
 }
 
 /// An image that something is said about.

@@ -70,6 +70,14 @@ impl Who {
         }
     }
 
+    /// The identity and who vouches for it.
+    pub fn identity(&self) -> Option<(&str, &str)> {
+        match self {
+            Who::Key(_) => None,
+            Who::Identity { identity, issuer } => Some((identity, issuer)),
+        }
+    }
+
     /// Whether a signature is theirs.
     pub fn is(&self, signer: &Signer) -> bool {
         match (self, signer) {
