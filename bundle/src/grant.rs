@@ -426,4 +426,6 @@ fn withhold(package: &Package, files: &files::Files, verdict: &mut Verdict) {
 }
 
 #[cfg(test)]
+mod ceiling_tests;
+#[cfg(test)]
 mod tests;

@@ -290,3 +290,35 @@ fn outbound_objects<S: serde::Serializer>(outbound: &[Outbound], to: S) -> std::
     }
     to.collect_seq(outbound.iter().map(|o| Object { host: o.host.to_string(), ports: &o.ports }))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::manifest::Manifest;
+
+    /// The text of the documentation, whatever the order and the spelling in a manifest.
+    #[test]
+    fn the_canonical_text_is_one() {
+        let of = |permissions: serde_json::Value| {
+            let manifest = json!({"schemaVersion": 1, "name": "a/b", "version": "1", "entrypoint": {"args": ["x"]},
+                "permissions": permissions});
+            Manifest::from_value(&manifest).unwrap().permissions.canonical()
+        };
+        let empty = r#"{"filesystem":[],"network":{"outbound":[]},"subprocess":{"allow":[]}}"#;
+        assert_eq!(of(json!({})), empty);
+        let want = concat!(
+            r#"{"filesystem":[{"access":"rw","from":"state","id":"a","target":"/state"},"#,
+            r#"{"access":"ro","from":"user","id":"ws","target":"/work"}],"#,
+            r#""network":{"outbound":[{"host":"*.b.test","ports":[443]},{"host":"a.test","ports":[80,443]}]},"#,
+            r#""subprocess":{"allow":["/usr/bin/git","/usr/bin/rg"]}}"#
+        );
+        let written = json!({
+            "subprocess": {"allow": ["/usr/bin/rg", "/usr/bin//git", "/usr/bin/git"]},
+            "network": {"outbound": [{"host": "A.test.", "ports": [443]}, "a.test:80", "*.b.test"]},
+            "filesystem": [{"id": "ws", "access": "ro", "target": "/work/"},
+                {"target": "/state", "id": "a", "from": "state", "access": "rw"}],
+        });
+        assert_eq!(of(written), want);
+    }
+}

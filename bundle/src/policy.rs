@@ -122,11 +122,14 @@ impl Policy {
     /// Writes out what a policy means and does not say, lest another one say it: a demand holds with the defaults of what
     /// it depends on.
     fn completed(mut self) -> Policy {
-        if let Some(level) = &self.min_cert_level {
-            self.cert_level_mode = self.cert_level_mode.or_else(|| Some(level.with(LevelMode::default())));
-            if self.certifiers.is_empty() {
-                self.certifiers.push(level.with(Vec::new()));
-            }
+        let level = self.min_cert_level.as_ref().filter(|level| level.value > 0).map(|level| &level.source);
+        let of_certifiers = self.certifiers.first().map(|list| &list.source);
+        let of_signatures = self.signatures.first().map(|rule| &rule.source);
+        let (level, demand) = (level.cloned(), level.or(of_certifiers).or(of_signatures).cloned());
+        let mode = |source| Sourced { value: LevelMode::default(), source };
+        self.cert_level_mode = self.cert_level_mode.or(demand.map(mode));
+        if let Some(source) = level.filter(|_| self.certifiers.is_empty()) {
+            self.certifiers.push(Sourced { value: Vec::new(), source });
         }
         if let Some(threshold) = &self.warning_threshold {
             self.unscored = self.unscored.or_else(|| Some(threshold.with(Unscored::default())));
@@ -230,3 +233,5 @@ fn all_of(
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod weigh_tests;

@@ -11,19 +11,19 @@ use std::os::unix::fs::symlink;
 use tempfile::TempDir;
 
 /// A caller in a directory of its own, `DIR/cwd`, with a package and flags.
-struct World {
+pub(super) struct World {
     dir: TempDir,
-    package: Package,
-    request: Request,
-    max: Limits,
-    policy: Policy,
-    judgement: Judgement,
+    pub(super) package: Package,
+    pub(super) request: Request,
+    pub(super) max: Limits,
+    pub(super) policy: Policy,
+    pub(super) judgement: Judgement,
     caller: CallerEnv,
 }
 
 impl World {
     /// With the least manifest and `more` members.
-    fn new(more: Value) -> World {
+    pub(super) fn new(more: Value) -> World {
         let mut manifest = json!({"schemaVersion": 1, "name": "a/b", "version": "1", "entrypoint": {"args": ["srv"]}});
         manifest.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
         let dir = tempfile::tempdir().unwrap();
@@ -51,13 +51,13 @@ impl World {
     }
 
     /// The path of a new directory below the world's.
-    fn make(&self, name: &str) -> PathBuf {
+    pub(super) fn make(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         fs::create_dir_all(&path).unwrap();
         path
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().canonicalize().unwrap().join(name)
     }
 
@@ -71,7 +71,7 @@ impl World {
         self
     }
 
-    fn mount(&mut self, flag: impl AsRef<Path>) -> &mut World {
+    pub(super) fn mount(&mut self, flag: impl AsRef<Path>) -> &mut World {
         self.request.mounts.push(flag.as_ref().to_str().unwrap().parse().unwrap());
         self
     }
@@ -81,7 +81,7 @@ impl World {
         self
     }
 
-    fn judge(&self) -> Result<Grant, Denied> {
+    pub(super) fn judge(&self) -> Result<Grant, Denied> {
         let bounds = Bounds { max: &self.max, policy: &self.policy, judgement: &self.judgement };
         judge(&self.package, &self.request, &bounds, &self.caller)
     }

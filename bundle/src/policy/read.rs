@@ -22,7 +22,7 @@ use crate::permissions::Access;
 use crate::units::{UnitError, parse_count, parse_duration, parse_millicores, parse_size};
 
 /// The `policy` section as a YAML file has it.
-#[derive(Deserialize, Default)]
+#[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Section {
     #[serde(deserialize_with = "said")]
@@ -50,7 +50,7 @@ pub struct Section {
     new_permissions: Word,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct Signature {
     #[serde(deserialize_with = "said")]
@@ -63,7 +63,7 @@ struct Signature {
     issuer: Word,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct OneCertifier {
     #[serde(deserialize_with = "said")]
@@ -80,7 +80,7 @@ struct OneCertifier {
     max_level: Word,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct CeilingSection {
     network: Lists,
@@ -90,7 +90,7 @@ struct CeilingSection {
     limits: LimitSection,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct Lists {
     #[serde(deserialize_with = "said")]
@@ -99,7 +99,7 @@ struct Lists {
     deny: Words,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct FileLists {
     #[serde(deserialize_with = "said")]
@@ -108,7 +108,7 @@ struct FileLists {
     deny: Words,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct PathEntry {
     #[serde(deserialize_with = "said")]
@@ -117,21 +117,21 @@ struct PathEntry {
     access: Word,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct AllowList {
     #[serde(deserialize_with = "said")]
     allow: Words,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct DenyList {
     #[serde(deserialize_with = "said")]
     deny: Words,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct LimitSection {
     #[serde(deserialize_with = "said")]
@@ -148,7 +148,7 @@ struct LimitSection {
     cpu_time: Word,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct ToolSection {
     #[serde(deserialize_with = "said")]
@@ -159,7 +159,7 @@ struct ToolSection {
     deny: Words,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct WarningSection {
     #[serde(deserialize_with = "said")]
@@ -175,7 +175,7 @@ fn said<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Optio
 }
 
 /// A scalar as it is written: `2` and `"2"` mean the same. No value is no text.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Text(String);
 
 impl<'de> Deserialize<'de> for Text {

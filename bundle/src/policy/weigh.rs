@@ -1,5 +1,6 @@
 //! What a package counts as, and what stands against it: the evidence, weighed by policy. Pure: the time is given.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
@@ -96,30 +97,32 @@ fn level_of(score: Option<u8>) -> u8 {
     }
 }
 
-/// Makes the standing of the newest word that counts. A certifier's word, also one that ended, is before a hub's.
+/// Makes the standing of the newest word of all whom any policy trusts. It counts where all of them do. Any such word, also one that
+/// ended, is before a hub's.
 fn stand(subject: &Subject, evidence: &Evidence, policy: &Policy, now: Timestamp) -> Judgement {
     let standing = Standing { signers: evidence.signatures.clone(), ..Standing::default() };
     let (against, warnings) = (Vec::new(), Vec::new());
     let mut judgement = Judgement { standing, against, warnings, notes: Vec::new(), certified_otherwise: false };
     let notes = &mut judgement.notes;
-    let mut counted: Vec<(&Certification, u8)> = Vec::new();
+    let mut heard: Vec<(&Certification, Option<u8>)> = Vec::new();
     for certification in &evidence.certifications {
-        match most(subject, &certification.signer, policy) {
-            None => notes.push(format!(
+        match trust(subject, &certification.signer, policy) {
+            Trust::Nobodys => notes.push(format!(
                 "the certification by {} does not count: no policy trusts it to certify {}",
                 certification.signer, subject.family
             )),
-            Some(_) if certification.issued_at > now + AHEAD => {
+            _ if certification.issued_at > now + AHEAD => {
                 notes.push(format!(
                     "the certification by {} does not count: it is of {}, which is yet to come",
                     certification.signer, certification.issued_at
                 ));
             }
-            Some(most) => counted.push((certification, most)),
+            Trust::Somebodys => heard.push((certification, None)),
+            Trust::Everybodys(most) => heard.push((certification, Some(most))),
         }
     }
-    let newest =
-        counted.into_iter().max_by_key(|(word, most)| (word.issued_at, std::cmp::Reverse(word.level.min(*most))));
+    let counts_for = |word: &Certification, most: Option<u8>| most.map_or(0, |most| word.level.min(most));
+    let newest = heard.into_iter().max_by_key(|(word, most)| (word.issued_at, Reverse(counts_for(word, *most))));
     match newest {
         Some((word, _)) if word.expires_at.is_some_and(|end| end <= now) => {
             let end = word.expires_at.map(|end| end.to_string()).unwrap_or_default();
@@ -129,7 +132,11 @@ fn stand(subject: &Subject, evidence: &Evidence, policy: &Policy, now: Timestamp
             notes.push(format!("its certification by {} is of other permissions than it asks for", word.signer));
             judgement.certified_otherwise = true;
         }
-        Some((word, most)) => {
+        Some((word, None)) => notes.push(format!(
+            "the certification by {} does not count: not every policy trusts it to certify {}",
+            word.signer, subject.family
+        )),
+        Some((word, Some(most))) => {
             let said =
                 Said { who: word.signer.to_string(), level: word.level, score: word.score, origin: word.origin, most };
             count(said, subject, &mut judgement);
@@ -191,8 +198,16 @@ fn count(said: Said, subject: &Subject, judgement: &mut Judgement) {
     judgement.standing.origin = origin;
 }
 
-/// The highest level that a signer can give a package; none where its word does not count. Every list has to let it.
-fn most(subject: &Subject, signer: &Signer, policy: &Policy) -> Option<u8> {
+/// Whose policies trust a certifier with a package.
+enum Trust {
+    Nobodys,
+    /// Its word is heard and counts for nothing: were it not heard, another policy could make an older or weaker word count.
+    Somebodys,
+    /// The highest level that it can give.
+    Everybodys(u8),
+}
+
+fn trust(subject: &Subject, signer: &Signer, policy: &Policy) -> Trust {
     let of_list = |list: &Sourced<Vec<Certifier>>| {
         let counts = |one: &&Certifier| {
             one.who.is(signer)
@@ -201,8 +216,13 @@ fn most(subject: &Subject, signer: &Signer, policy: &Policy) -> Option<u8> {
         };
         list.value.iter().filter(counts).map(|one| one.max_level).max()
     };
-    let each: Option<Vec<u8>> = policy.certifiers.iter().map(of_list).collect();
-    each?.into_iter().min()
+    let each: Vec<Option<u8>> = policy.certifiers.iter().map(of_list).collect();
+    let all: Option<Vec<u8>> = each.iter().copied().collect();
+    match all.and_then(|all| all.into_iter().min()) {
+        Some(most) => Trust::Everybodys(most),
+        None if each.iter().any(Option::is_some) => Trust::Somebodys,
+        None => Trust::Nobodys,
+    }
 }
 
 /// Whether somebody's word against a package is heard: one list that lets it is enough.
