@@ -7,6 +7,7 @@ use std::path::Path;
 use bundle::attest::{
     Bundle, Envelope, Form, IN_TOTO, Item, PublicKey, Signers, SigningKey, SimpleSigning, TrustedKey, verify,
 };
+use bundle::policy::{Policy, Section, Source};
 use bundle::{Below, ImageConfig, Listing, Manifest, Order, extract};
 use distribution::{Digest, Document, Reference, Rules, media_type};
 use runtime::egress::Name;
@@ -38,6 +39,24 @@ pub fn manifest(bytes: &[u8]) {
     }
     if let Ok(config) = ImageConfig::parse(bytes) {
         assert!(ImageConfig::parse(&config.to_bytes()).is_ok());
+    }
+}
+
+/// The policy section of a file: what is taken says where each of its values is from, and holds against any other policy.
+pub fn policy(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(section) = serde_saphyr::from_str::<Section>(text) else { return };
+    let Ok(policy) = section.read(Path::new("/p.yaml"), Some(Path::new("/home/me"))) else { return };
+    let lines = text.lines().count().max(1) as u64;
+    for row in policy.shown() {
+        if let Source::File { line, .. } = row.source {
+            assert!((1..=lines).contains(&line), "{} is of line {line}", row.key);
+        }
+    }
+    let open = Policy::of_variable("X", "cert_level_mode", "disabled", None).expect("a key").expect("a word");
+    for both in [policy.clone().stricter(open.clone()), open.stricter(policy.clone())] {
+        assert_eq!(both.min_cert_level().value, policy.min_cert_level().value);
+        assert!(both.min_cert_level().value == 0 || both.cert_level_mode().value >= policy.cert_level_mode().value);
     }
 }
 

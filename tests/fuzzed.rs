@@ -119,6 +119,35 @@ fn manifests() {
 }
 
 #[test]
+fn policies() {
+    let seeds = [
+        "min_cert_level: 2\ncert_level_mode: warn\nallowed_origins: [official, verified]\nwarning_threshold: 70\n",
+        "signatures:\n  - {names: [\"acme/*\"], keys: [~/a.pub]}\ncertifiers:\n  - {key: /hub.pub, predicates: [revocation], names: [\"*\"], max_level: 1}\n",
+        "ceilings:\n  network: {allow: [\"*.acme.example:443\"], deny: [x.test]}\n  filesystem: {allow: [{path: ~/p, access: rw}], deny: [~/.ssh]}\n",
+        "ceilings: {limits: {memory: 2G, cpu: 4000, timeout: 7d}, env: {deny: [A*]}}\ntools: {pin: refuse}\nnew_permissions: ask\n",
+    ];
+    let pieces: [&[u8]; 16] = [
+        b": ",
+        b"- ",
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b"\n",
+        b"  ",
+        b"&a ",
+        b"*a",
+        b"<<: ",
+        b"~",
+        b"\"",
+        b"!!str ",
+        b"---\n",
+        b"min_cert_level: 0\n",
+    ];
+    replay(functions::policy, &seeds.map(|text| text.as_bytes().to_vec()), &pieces, 1500);
+}
+
+#[test]
 fn archives() {
     let mut tar = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
