@@ -184,9 +184,6 @@ impl Settings {
                     .hint("--config and MCP_CONFIG name a file that is there; without them there may be none")),
             };
         };
-        if file.relay.is_some() {
-            return Err(not_enforced(path, "relay"));
-        }
         if file.audit_enabled == Some(false) {
             return Err(fail(&"audit_enabled: false: every run is recorded, and nothing can switch that off"));
         }
@@ -581,14 +578,6 @@ fn path(value: &str) -> Result<PathBuf, String> {
     if path.is_absolute() { Ok(path) } else { Err(format!("{value:?} is not absolute")) }
 }
 
-fn not_enforced(path: &Path, what: &str) -> Failure {
-    Failure::new(
-        exit::CONFIGURATION,
-        format!("configuration {}: {what} is not enforced by this version of smcp, so nothing runs", path.display()),
-    )
-    .hint("remove it, or use a version of smcp that enforces it")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -613,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_or_not_enforced_stops_the_run() {
+    fn what_is_wrong_stops_the_run() {
         let cases = [
             ("max_memory: 512MB", "max_memory"),
             ("max_memroy: 1G", "max_memroy"),
