@@ -7,13 +7,13 @@ use std::path::Path;
 use bundle::attest::{
     Bundle, Envelope, Form, IN_TOTO, Item, PublicKey, Signers, SigningKey, SimpleSigning, TrustedKey, verify,
 };
-use bundle::policy::{Policy, Section, Source};
+use bundle::policy::{Pattern, Policy, Section, Source, Sourced, Tools};
 use bundle::{Below, ImageConfig, Listing, Manifest, Order, extract};
 use distribution::{Digest, Document, Reference, Rules, media_type};
 use runtime::egress::Name;
 use runtime::egress::dns::{self, Verdict};
 use runtime::egress::hello::{self, Look};
-use smcp::handshake::{Channels, Due, Duties, Handshake, Output, Passed, Tools};
+use smcp::handshake::{Channels, Due, Duties, Handshake, Output, Passed};
 
 /// A text that is a reference is the same reference in its canonical form.
 pub fn reference(bytes: &[u8]) {
@@ -142,7 +142,8 @@ pub fn handshake(bytes: &[u8]) {
     let channels =
         Channels { instructions: how & 1 != 0, tools: how & 2 != 0, result: how & 4 != 0, notification: how & 8 != 0 };
     let due = Due { text: "[smcp] W.".into(), channels, otherwise: Channels::ALL };
-    let tools = Tools { allow: Vec::new(), deny: vec!["b*".into()] };
+    let denied = Sourced { value: Pattern::new("b*").expect("it is one"), source: Source::Default };
+    let tools = Tools { deny: vec![denied], ..Tools::default() };
     let duties = Duties { warning: (how & 16 != 0).then_some(due), tools: (how & 32 != 0).then_some(tools) };
     let whole = played(&duties, session, usize::MAX);
     assert_eq!(played(&duties, session, 1 + usize::from(how >> 6)), whole);

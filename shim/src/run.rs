@@ -279,20 +279,22 @@ fn channels(verdict: &Verdict) -> Channels {
 }
 
 /// How bytes pass: through the filter, with what is due, or for whoever asks for that directly. Then a package without a
-/// score is warned of on stderr and in the audit log alone; a low score takes the filter all the same.
+/// score is warned of in the audit log alone; a low score and rules on tools take the filter all the same.
 fn way(typed: &cli::Run, settings: &Settings, verdict: &Verdict, warning: Option<&Warning>) -> Result<Way, Failure> {
     let due = warning.map(|warning| {
         let otherwise = channels(verdict);
         let channels = if warning.why == Why::Unscored { otherwise.of_unscored() } else { otherwise };
         Due { text: warning.text.clone(), channels, otherwise }
     });
-    let is_low = warning.is_some_and(|warning| warning.why == Why::Low);
+    let rules = &verdict.policy.tools;
+    let tools = (!rules.allow.is_empty() || !rules.deny.is_empty()).then(|| rules.clone());
+    let must_filter = tools.is_some() || warning.is_some_and(|warning| warning.why == Why::Low);
     let asks = typed.relay.unwrap_or(settings.relay) == cli::Relay::Direct;
-    if asks && is_low {
-        show::warn("--relay direct is not followed: the warning reaches the client by the filter alone");
+    if asks && must_filter {
+        show::warn("--relay direct is not followed: a warning of a low score and policy.tools need the filter");
     }
-    if !asks || is_low {
-        return Ok(Way::Filter(Box::new(Handshake::new(Duties { warning: due, tools: None }))));
+    if !asks || must_filter {
+        return Ok(Way::Filter(Box::new(Handshake::new(Duties { warning: due, tools }))));
     }
     let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
     match [("input", stdin), ("output", stdout)].into_iter().find(|(_, fd)| !relay::is_of_a_client(*fd)) {

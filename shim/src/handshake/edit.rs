@@ -1,7 +1,9 @@
 //! Changes to a line, by places of its raw bytes: what is not named here stays as it is.
 
+use bundle::policy::Tools;
+
 use super::json::{Span, escaped};
-use super::rules::{Tools, listed};
+use super::rules::{listed, permits_listed};
 use super::{Message, object};
 
 /// What becomes of a line.
@@ -73,7 +75,7 @@ impl Edits {
     /// Takes out of each list the tools that are not permitted.
     pub fn without_denied(&mut self, line: &[u8], results: &[Span], tools: &Tools) {
         for (_, all) in listed(line, results, "tools") {
-            let permitted = |tool: &Span| tools.permits_listed(line, tool);
+            let permitted = |tool: &Span| permits_listed(tools, line, tool);
             let last_kept = all.iter().rposition(permitted);
             // Behind the last that stays there is a comma less, before it each goes with its own.
             let tail = last_kept.map_or(0, |at| at + 1);

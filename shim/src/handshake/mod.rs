@@ -24,7 +24,7 @@ use edit::Edits;
 use id::Id;
 use json::{Span, elements, means, members, unescaped};
 use lines::Kind;
-pub use rules::{Channels, Due, Duties, Tools, error};
+pub use rules::{Channels, Due, Duties, error};
 pub use warning::{Unscored, Warning, Why};
 
 /// What is kept of one message, to be read as a whole. Clients in TypeScript take no more than 10 MiB.
@@ -85,6 +85,8 @@ pub struct Handshake {
     in_result: bool,
     /// A notification did.
     notified: bool,
+    /// The client has said all: every answer that is missing is awaited.
+    ended: bool,
     /// A handshake could not carry it, so that other channels have to.
     missed: bool,
     strays: u64,
@@ -166,6 +168,7 @@ impl Handshake {
             settled: false,
             in_result: false,
             notified: false,
+            ended: false,
             missed: false,
             strays: 0,
             line: 0,
@@ -251,6 +254,7 @@ impl Handshake {
                 out.to_server.extend_from_slice(&line);
             }
         }
+        self.ended = true;
         for line in last.split(|byte| *byte == b'\n') {
             for message in messages(line) {
                 let id = message.last(line, "id").and_then(|at| Id::of(&line[at]));
@@ -451,7 +455,7 @@ impl Handshake {
     fn request(&mut self, line: &[u8], out: &mut Output) -> bool {
         let messages = messages(line);
         if let Some(tools) = &self.duties.tools
-            && let Some(answers) = tools.refuse(line, &messages)
+            && let Some(answers) = rules::refuse(tools, line, &messages)
         {
             let to = if self.is_within_a_line() { &mut self.later } else { &mut out.to_client };
             to.extend_from_slice(&answers);
@@ -509,6 +513,9 @@ impl Handshake {
     /// From here on answers that do not matter are not read.
     fn close(&mut self) {
         self.phase = Phase::Known;
+        if self.ended {
+            return;
+        }
         let mut asked = std::mem::take(&mut self.asked);
         asked.retain(|asked| self.matters(asked));
         self.asked = asked;

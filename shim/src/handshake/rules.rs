@@ -1,5 +1,7 @@
 //! What a session is held to, as policy and package say.
 
+use bundle::policy::Tools;
+
 use super::json::Span;
 use super::{Message, elements, object, text};
 
@@ -46,49 +48,33 @@ impl Channels {
     }
 }
 
-/// Which tools a client may have, `policy.tools`: names, in which `*` stands for any characters.
-#[derive(Clone, Debug, Default)]
-pub struct Tools {
-    /// None but these, where there are any.
-    pub allow: Vec<String>,
-    /// Not these.
-    pub deny: Vec<String>,
+/// Whether a client may have the tool of a list: whichever of equal members it takes.
+pub fn permits_listed(tools: &Tools, line: &[u8], tool: &Span) -> bool {
+    let names = object(line, tool).map(|tool| tool.all(line, "name")).unwrap_or_default();
+    names.iter().filter_map(|at| text(line, at)).all(|name| tools.judge(&name).is_ok())
 }
 
-impl Tools {
-    /// Whether a client may have the tool.
-    pub fn permits(&self, name: &str) -> bool {
-        let among = |patterns: &[String]| patterns.iter().any(|pattern| fits(pattern, name));
-        !among(&self.deny) && (self.allow.is_empty() || among(&self.allow))
-    }
+/// The answers to a line that asks for a tool which is not permitted; `None` where the server may have the line. Of a batch
+/// nothing passes then.
+pub fn refuse(tools: &Tools, line: &[u8], messages: &[Message]) -> Option<Vec<u8>> {
+    let mut called = messages.iter().flat_map(|message| called(line, message));
+    let (name, by) = called.find_map(|name| tools.judge(&name).err().map(|by| (name.clone(), by.to_string())))?;
+    let shown: String = name.chars().take(100).collect();
+    let said =
+        format!("smcp: the tool {shown:?} is not permitted by policy.tools ({by}); nothing was passed to the server");
+    let ids = messages.iter().filter_map(|message| message.last(line, "id"));
+    Some(ids.flat_map(|id| error(&line[id], INVALID_PARAMS, &said, None)).collect())
+}
 
-    /// Whether a client may have the tool of a list: whichever of equal members it takes.
-    pub fn permits_listed(&self, line: &[u8], tool: &Span) -> bool {
-        let names = object(line, tool).map(|tool| tool.all(line, "name")).unwrap_or_default();
-        names.iter().filter_map(|at| text(line, at)).all(|name| self.permits(&name))
+/// The tools that a message may call, whichever of equal members a server takes.
+fn called(line: &[u8], message: &Message) -> Vec<String> {
+    let methods = message.all(line, "method");
+    if !methods.iter().filter_map(|at| text(line, at)).any(|method| method == "tools/call") {
+        return Vec::new();
     }
-
-    /// The answers to a line that asks for a tool which is not permitted; `None` where the server may have the line. Of a
-    /// batch nothing passes then.
-    pub fn refuse(&self, line: &[u8], messages: &[Message]) -> Option<Vec<u8>> {
-        let refused: Vec<String> = messages.iter().flat_map(|message| self.refused(line, message)).collect();
-        let first = refused.first()?;
-        let shown: String = first.chars().take(100).collect();
-        let said =
-            format!("smcp: the tool {shown:?} is not permitted by policy.tools; nothing was passed to the server");
-        let ids = messages.iter().filter_map(|message| message.last(line, "id"));
-        Some(ids.flat_map(|id| error(&line[id], INVALID_PARAMS, &said, None)).collect())
-    }
-
-    fn refused(&self, line: &[u8], message: &Message) -> Vec<String> {
-        let methods = message.all(line, "method");
-        if !methods.iter().filter_map(|at| text(line, at)).any(|method| method == "tools/call") {
-            return Vec::new();
-        }
-        let params = message.all(line, "params").into_iter().filter_map(|at| object(line, &at));
-        let names = params.flat_map(|params| params.all(line, "name"));
-        names.filter_map(|at| text(line, &at)).filter(|name| !self.permits(name)).collect()
-    }
+    let params = message.all(line, "params").into_iter().filter_map(|at| object(line, &at));
+    let names = params.flat_map(|params| params.all(line, "name"));
+    names.filter_map(|at| text(line, &at)).collect()
 }
 
 /// JSON-RPC 2.0: the method's parameters are wrong, which is what servers say of a tool that they do not have.
@@ -103,51 +89,9 @@ pub fn error(id: &[u8], code: i32, message: &str, data: Option<serde_json::Value
     [b"{\"jsonrpc\":\"2.0\",\"id\":", id, b",\"error\":", error.to_string().as_bytes(), b"}\n"].concat()
 }
 
-/// Whether a name fits a pattern, in which `*` stands for any characters.
-fn fits(pattern: &str, name: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
-    let mut parts = parts.peekable();
-    if parts.peek().is_none() {
-        return rest.is_empty();
-    }
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            return rest.ends_with(part);
-        }
-        match rest.find(part) {
-            Some(at) => rest = &rest[at + part.len()..],
-            None => return false,
-        }
-    }
-    true
-}
-
 /// The elements of the arrays that a result has by this name.
 pub fn listed(line: &[u8], results: &[Span], name: &str) -> Vec<(Span, Vec<Span>)> {
     let objects = results.iter().filter_map(|at| object(line, at));
     let arrays = objects.flat_map(|result| result.all(line, name));
     arrays.filter_map(|array| elements(line, &array).map(|found| (array, found))).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_of_tools() {
-        for (pattern, fitting, other) in [
-            ("read", vec!["read"], vec!["reads", "rea", "Read", ""]),
-            ("read_*", vec!["read_", "read_file"], vec!["read", "xread_"]),
-            ("*_file", vec!["_file", "read_file"], vec!["read_files"]),
-            ("a*b*c", vec!["abc", "aXbXc", "abbc"], vec!["ab", "acb", "abcd"]),
-            ("*", vec!["", "anything"], vec![]),
-            ("a*a", vec!["aa", "aXa"], vec!["a"]),
-        ] {
-            fitting.iter().for_each(|name| assert!(fits(pattern, name), "{pattern} {name}"));
-            other.iter().for_each(|name| assert!(!fits(pattern, name), "{pattern} {name}"));
-        }
-        let tools = Tools { allow: vec!["read_*".into()], deny: vec!["*_secret".into()] };
-        assert_eq!(["read_x", "write_x", "read_secret"].map(|name| tools.permits(name)), [true, false, false]);
-    }
 }

@@ -1,5 +1,6 @@
 //! Sessions as tables, and what holds for any session.
 
+use bundle::policy::{Pattern, Source, Sourced, Tools};
 use proptest::prelude::*;
 
 use super::*;
@@ -32,8 +33,14 @@ fn nothing_due() -> Handshake {
 }
 
 fn with_rules(allow: &[&str], deny: &[&str]) -> Handshake {
-    let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    Handshake::new(Duties { warning: None, tools: Some(Tools { allow: list(allow), deny: list(deny) }) })
+    Handshake::new(Duties { warning: None, tools: Some(rules(allow, deny)) })
+}
+
+fn rules(allow: &[&str], deny: &[&str]) -> Tools {
+    let of_nobody = |value| Sourced { value, source: Source::Default };
+    let list = |names: &[&str]| names.iter().map(|name| Pattern::new(name).unwrap()).collect::<Vec<_>>();
+    let allow = if allow.is_empty() { vec![] } else { vec![Sourced { value: list(allow), source: Source::Default }] };
+    Tools { pin: None, allow, deny: list(deny).into_iter().map(of_nobody).collect() }
 }
 
 /// What the client sees of what the server says.
@@ -492,10 +499,8 @@ fn duties() -> impl Strategy<Value = Duties> {
     let channels = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>())
         .prop_map(|(instructions, tools, result, notification)| Channels { instructions, tools, result, notification });
     let due = channels.prop_map(|channels| Due { text: TEXT.into(), channels, otherwise: channels });
-    (prop::option::of(due), any::<bool>()).prop_map(|(warning, rules)| Duties {
-        warning,
-        tools: rules.then(|| Tools { allow: vec![], deny: vec!["b".into()] }),
-    })
+    (prop::option::of(due), any::<bool>())
+        .prop_map(|(warning, denies)| Duties { warning, tools: denies.then(|| rules(&[], &["b"])) })
 }
 
 /// A session with its bytes in pieces of these sizes, in turn.
