@@ -354,7 +354,10 @@ fn every_function_is_a_target() {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz");
     let functions = fs::read_to_string(fuzz.join("functions.rs")).expect("it was compiled in");
     let named: Vec<_> = functions.lines().filter_map(|line| line.strip_prefix("pub fn ")?.split('(').next()).collect();
-    assert_eq!(named, ["reference", "manifest", "policy", "archive", "dns", "hello", "handshake", "envelope", "attestation"]);
+    assert_eq!(
+        named,
+        ["reference", "manifest", "policy", "archive", "dns", "hello", "handshake", "envelope", "attestation"]
+    );
     for name in named {
         let target = fs::read_to_string(fuzz.join(format!("fuzz_targets/{name}.rs"))).expect("a target");
         assert!(target.contains(&format!("functions::{name}(")), "{name}");

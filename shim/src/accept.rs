@@ -107,7 +107,7 @@ impl Acceptance {
                     manifest.name, manifest.version, known.version
                 ));
                 new.iter().for_each(|line| show::tell(&format!("  + {line}")));
-                if !ask() {
+                if !ask("Accept this, also for later versions?") {
                     return Err(Failure::new(exit::DENIED, format!("not accepted: {}", new.join(", ")))
                         .hint("smcp accept REF accepts it later"));
                 }
@@ -119,10 +119,10 @@ impl Acceptance {
 }
 
 /// Asks on the terminal, and never on the protocol's stdin.
-fn ask() -> bool {
+pub fn ask(question: &str) -> bool {
     let terminal = |write: bool| OpenOptions::new().read(!write).write(write).open("/dev/tty");
     let (Ok(mut words), Ok(answers)) = (terminal(true), terminal(false)) else { return false };
-    words.write_all(b"Accept this, also for later versions? [y/N] ").is_ok() && is_yes(answers)
+    words.write_all(format!("{question} [y/N] ").as_bytes()).is_ok() && is_yes(answers)
 }
 
 /// Compares a run with the `smcp.lock` of the working directory or of one that holds it, and adds to the verdict what stands against it.

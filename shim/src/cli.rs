@@ -328,6 +328,9 @@ pub struct Run {
     /// Refuse what is not in the project's smcp.lock as it is there
     #[arg(long)]
     pub locked: bool,
+    /// On a terminal, do not ask before a package with a low score is run; clients get the warning all the same
+    #[arg(long)]
+    pub trust: bool,
     /// Use another set of the package's lasting directories; where it asks for none, its HOME lasts. NAME is one plain
     /// word of letters, digits, `.`, `_` and `-`
     #[arg(long, value_name = "NAME")]

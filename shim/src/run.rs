@@ -1,6 +1,7 @@
 //! `smcp run`: the whole story of a run, from a name to an exit code.
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -207,10 +208,7 @@ fn story(
     let secrets = secrets::of_run(typed, &request.env, &package, &grant);
     let warning = warning(&resolved.name, &verdict);
     record.warned(warning.as_ref());
-    // Of a low score the judgement has told.
-    if let Some(warning) = warning.as_ref().filter(|warning| warning.why == Why::Unscored) {
-        show::warn(&warning.reason);
-    }
+    ask_to_go_on(typed, warning.as_ref())?;
     let shown = Download::awaited(&resolved);
     fetch(&image, &store, &network, &|step| shown.step(step))?;
     drop(shown);
@@ -264,6 +262,17 @@ fn warning(name: &str, verdict: &Verdict) -> Option<Warning> {
         policy::Unscored::Warn | policy::Unscored::Refuse => Unscored::Warn,
     };
     Warning::of(name, &verdict.judgement.standing, verdict.policy.warning_threshold().value, unscored)
+}
+
+/// Asks a person on a terminal whether a run goes on whose package has a low score, of which policy has told by now. A
+/// client is no person: it has the warning.
+fn ask_to_go_on(typed: &cli::Run, warning: Option<&Warning>) -> Result<(), Failure> {
+    let is_low = warning.is_some_and(|warning| warning.why == Why::Low);
+    let on_a_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    if !is_low || typed.trust || typed.dry_run || !on_a_terminal || accept::ask("Run it all the same?") {
+        return Ok(());
+    }
+    Err(Failure::new(exit::DENIED, "the run was answered by no").hint("--trust asks no question"))
 }
 
 /// The ways of a warning that policy names.

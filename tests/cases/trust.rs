@@ -14,6 +14,7 @@ use crate::world::{World, as_each_user};
 as_each_user! {
     t1_a_level_is_demanded,
     t2_modes_are_three_words_and_all_else_stops_the_run,
+    t3_a_person_on_a_terminal_is_asked,
     t3_a_score_below_the_threshold_warns_and_none_is_no_pass,
     t4_the_organisation_is_only_tightened,
     t4_policy_explains_itself,
@@ -123,14 +124,33 @@ fn t2_modes_are_three_words_and_all_else_stops_the_run(world: &World) {
     governed.run().expect(119).explains(&["/etc/smcp/policy.yaml"]);
 }
 
+/// A person is asked before a package with a low score runs, and not with `--trust`; a client is not.
+fn t3_a_person_on_a_terminal_is_asked(world: &World) {
+    let Some(script) = needs::program("script", "bsdutils") else { return };
+    let hub = hub(2, Some(79));
+    let run = |flags: &str, typed: &str| {
+        let line = format!("'{}' run {flags} acme/tool exit 4", place::smcp().display());
+        let script = world.program(&script, ["--quiet", "--return", "--command", &line, "/dev/null"]);
+        script.env("MCP_REGISTRY_URL", format!("http://{}", hub.host)).stdin(typed).run()
+    };
+    let no = run("", "n\n").expect(121);
+    for word in ["its score is 79", "Run it all the same? [y/N]", "--trust"] {
+        no.check(no.text().contains(word), word);
+    }
+    run("", "y\n").expect(4);
+    let trusted = run("--trust", "").expect(4);
+    trusted.check(!trusted.text().contains("[y/N]"), "no question was expected");
+    let client = world.smcp(["run", "acme/tool", "exit", "4"]);
+    client.env("MCP_REGISTRY_URL", format!("http://{}", hub.host)).run().expect(4);
+}
+
 fn t3_a_score_below_the_threshold_warns_and_none_is_no_pass(world: &World) {
     for (score, policy, code, says) in [
         (Some(79), "{warning_threshold: 80}", 4, Some("its score is 79, below 80")),
         (Some(80), "{warning_threshold: 80}", 4, None),
         (Some(79), "{}", 4, Some("below 80 (default)")),
         (Some(79), "{warning_threshold: 0}", 4, None),
-        (None, "{warning_threshold: 80}", 4, Some("has no security score")),
-        (None, "{unscored: allow}", 4, None),
+        (None, "{warning_threshold: 80}", 4, None),
         (None, "{unscored: refuse}", 121, Some("config.yaml:1 refuses what has no score")),
         (None, "{unscored: allow, min_cert_level: 1}", 121, Some("no score, which passes no level's least one")),
     ] {
