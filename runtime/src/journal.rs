@@ -286,8 +286,10 @@ impl Journal {
         // Nobody writes while the head and the files are looked up; what is written from then on is not read.
         let held = files::hold(&self.log)?;
         let head = chain::head(&self.head);
-        let size = held.as_ref().map(File::metadata).transpose()?.map_or(0, |about| about.len());
-        let mut lines = Lines::open(&self.log)?.up_to(size);
+        let mut lines = Lines::open(&self.log)?;
+        if let Some((_, size)) = &held {
+            lines = lines.up_to(*size);
+        }
         drop(held);
         let mut check = verify::Check::new(head, begin);
         while let Some(line) = lines.line()? {
@@ -320,12 +322,9 @@ impl Journal {
         fields: &Map<String, Value>,
         durability: Durability,
     ) -> io::Result<()> {
-        let mut log = files::lock(&self.log)?;
-        let mut size = log.metadata()?.len();
+        let (mut log, mut size) = files::lock(&self.log)?;
         if size >= self.most && self.rotate(&log, size)? {
-            drop(log);
-            log = files::lock(&self.log)?;
-            size = log.metadata()?.len();
+            (log, size) = files::lock(&self.log)?;
         }
         let tail = if size == 0 { Tail::of_rotated(&self.log)? } else { Tail::of(&log, size)? };
         let head_file = HeadFile::open(&self.head)?;
@@ -574,7 +573,12 @@ mod tests {
         let of = |key: &str| entries.iter().map(|entry| entry[key].clone()).collect::<Vec<_>>();
         assert_eq!(of("event"), [json!("begin"), json!("end")]);
         assert_eq!(Journal::entries(&log, None).unwrap().len(), 2);
-        // A whole file that is gone shows as well.
+        // A whole file that is gone shows as well, also the newest.
+        let newest = fs::read(&log).unwrap();
+        fs::remove_file(&log).unwrap();
+        let found = verified(&journal).findings;
+        assert!(matches!(found.as_slice(), [Finding { what: Wrong::CutOff { last: 162, .. }, .. }]), "{found:?}");
+        fs::write(&log, newest).unwrap();
         fs::remove_file(&files[2]).unwrap();
         let found = verified(&journal).findings;
         assert!(matches!(found.as_slice(), [Finding { what: Wrong::Removed { .. }, .. }]), "{found:?}");

@@ -27,20 +27,21 @@ pub fn newest_first(log: &Path) -> impl Iterator<Item = PathBuf> {
     std::iter::once(log.to_owned()).chain(rotated(log).into_iter().rev())
 }
 
-/// Opens a log to append to it and locks it; makes it, private to the user, where it is missing.
-pub fn lock(log: &Path) -> io::Result<File> {
+/// Opens a log to append to it and locks it; makes it, private to the user, where it is missing. With its size, bytes.
+pub fn lock(log: &Path) -> io::Result<(File, u64)> {
     loop {
         let file = open(log)?;
         file.lock()?;
         // It may have been rotated before it was locked.
-        if is_at(&file, log) {
-            return Ok(file);
+        let about = file.metadata()?;
+        if is_at(&about, log) {
+            return Ok((file, about.len()));
         }
     }
 }
 
-/// Keeps writers away from a log; none where there is none.
-pub fn hold(log: &Path) -> io::Result<Option<File>> {
+/// Keeps writers away from a log, and gives its size, bytes; none where there is none.
+pub fn hold(log: &Path) -> io::Result<Option<(File, u64)>> {
     loop {
         let file = match File::open(log) {
             Ok(file) => file,
@@ -48,8 +49,9 @@ pub fn hold(log: &Path) -> io::Result<Option<File>> {
             Err(why) => return Err(why),
         };
         file.lock_shared()?;
-        if is_at(&file, log) {
-            return Ok(Some(file));
+        let about = file.metadata()?;
+        if is_at(&about, log) {
+            return Ok(Some((file, about.len())));
         }
     }
 }
@@ -65,9 +67,8 @@ pub fn open(log: &Path) -> io::Result<File> {
         .open(log)
 }
 
-fn is_at(file: &File, path: &Path) -> bool {
-    let place = |about: fs::Metadata| (about.dev(), about.ino());
-    file.metadata().ok().map(place) == fs::symlink_metadata(path).ok().map(place)
+fn is_at(about: &fs::Metadata, path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|there| (there.dev(), there.ino()) == (about.dev(), about.ino()))
 }
 
 /// The last entry of a file, and what a crash left of one after it.

@@ -368,6 +368,7 @@ impl Tip {
 mod tests {
     use super::super::chain::Link;
     use super::*;
+    use proptest::prelude::*;
     use serde_json::{Value, json};
 
     /// A chain of so many entries, and its head.
@@ -499,6 +500,31 @@ mod tests {
         lines[2].pop();
         lines[3].push('x');
         assert_eq!(found(&lines, Some(&after)), ["3 changed", "4 added"]);
+    }
+
+    proptest! {
+        /// Whatever is done to one place of a log, something is found.
+        #[test]
+        fn t9_no_change_passes(length in 1..12_usize, at in 0..10_000_usize, to in 0..10_000_usize, how in 0..6_u8, byte: u8) {
+            let (lines, head) = chain(length as u64);
+            let mut changed = lines.clone();
+            let (at, to) = (at % length, to % length);
+            match how {
+                0 => {
+                    let mut text = changed[at].clone().into_bytes();
+                    let place = to % text.len();
+                    text[place] = byte;
+                    changed[at] = String::from_utf8_lossy(&text).into_owned();
+                }
+                1 => drop(changed.remove(at)),
+                2 => changed.insert(to, lines[at].clone()),
+                3 => changed.swap(at, to),
+                4 => changed.truncate(at),
+                _ => changed.insert(at, lines[to][..lines[to].len() / 2].to_owned()),
+            }
+            let verdict = verify(&changed, Some(&head));
+            prop_assert_eq!(verdict.findings.is_empty(), changed == lines, "{:?}", changed);
+        }
     }
 
     #[test]
