@@ -262,7 +262,7 @@ fn hex(byte: u8, upper: bool) -> [u8; 2] {
 }
 
 /// As a JSON string without its quotes: by what JSON asks for, with `/` escaped (PHP), with `<`, `>` and `&` (Go), in ASCII
-/// alone (Python), and a second time as a string in a string.
+/// alone (Python), with codes for all that HTML has a use for (.NET), and a second time as a string in a string.
 fn json_forms(value: &str) -> Vec<String> {
     let plain = |value: &str| {
         let quoted = serde_json::to_string(value).expect("a text is JSON");
@@ -279,11 +279,25 @@ fn json_forms(value: &str) -> Vec<String> {
     };
     let simple = plain(value);
     let mut forms = vec![simple.clone(), simple.replace('/', "\\/"), plain(&simple)];
+    forms.push(plain_or_code(value, &|c| code(c, true)));
     for upper in [false, true] {
         forms.push(escape(&simple, &|c| "<>&".contains(c), upper));
         forms.push(escape(&simple, &|c| !c.is_ascii() || c == '\u{7f}', upper));
     }
     forms
+}
+
+/// As .NET escapes a text: a short form for some control characters and the backslash, a code for whatever is not plain.
+fn plain_or_code(value: &str, code: &dyn Fn(char) -> String) -> String {
+    let escaped = |c: char| match c {
+        '\n' => "\\n".into(),
+        '\r' => "\\r".into(),
+        '\t' => "\\t".into(),
+        '\\' => "\\\\".into(),
+        c if !c.is_ascii() || c.is_control() || "\"<>&'+`".contains(c) => code(c),
+        c => c.to_string(),
+    };
+    value.chars().map(escaped).collect()
 }
 
 /// Percent-encoded, by what encoders leave as it is, with either case of digits, and with `+` for a blank.
@@ -359,7 +373,8 @@ mod tests {
     fn e3_every_form_is_taken_out() {
         let forms = [
             SECRET,
-            // python3: json.dumps, quote, quote_plus; PHP's json_encode; Go's json.Marshal; encodeURIComponent; hex.
+            // .NET's JsonSerializer; python3: json.dumps, quote, quote_plus; PHP's json_encode; Go's json.Marshal; encodeURIComponent; hex.
+            r#"s3cr\u0026t/ \u0022W\u00F6rt\u0022?"#,
             r#"s3cr&t/ \"Wört\"?"#,
             r#"s3cr&t/ \"W\u00f6rt\"?"#,
             r#"s3cr&t\/ \"Wört\"?"#,
