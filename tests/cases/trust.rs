@@ -95,6 +95,7 @@ fn t2_modes_are_three_words_and_all_else_stops_the_run(world: &World) {
         ("{cert_level_mode: off}", &["policy.cert_level_mode: \"off\" is none of"]),
         ("{cert_level_mode:}", &["config.yaml"]),
         ("{cert_level_mod: strict}", &["cert_level_mod", "line 1"]),
+        ("{tools: {pin: warn}}", &["config.yaml:1: policy.tools.pin is not enforced"]),
         ("{cert_level_mode: strict", &["config.yaml", "line"]),
     ] {
         run(policy).expect(119).explains(says);
