@@ -587,7 +587,10 @@ proptest! {
             (format!("{{\"instructions\":\"{TEXT}\"}}"), "{}"),
             (format!(",\"description\":\"{TEXT}\"}}"), "}"),
         ] {
-            without = without.replace(&put_in, was);
+            // Of two in a row one ends where the other begins.
+            while without.contains(&put_in) {
+                without = without.replace(&put_in, was);
+            }
         }
         // A `null` at the end of a result cannot be told from nothing.
         let alike = |text: &str| text.replace(",\"instructions\":null}", "}").replace("{\"instructions\":null}", "{}");
