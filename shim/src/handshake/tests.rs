@@ -593,7 +593,13 @@ proptest! {
             }
         }
         // A `null` at the end of a result cannot be told from nothing.
-        let alike = |text: &str| text.replace(",\"instructions\":null}", "}").replace("{\"instructions\":null}", "{}");
+        let alike = |text: &str| {
+            let mut text = text.to_owned();
+            while text.contains(",\"instructions\":null}") {
+                text = text.replace(",\"instructions\":null}", "}");
+            }
+            text.replace("{\"instructions\":null}", "{}")
+        };
         prop_assert_eq!(alike(&without), alike(&plain));
     }
 
