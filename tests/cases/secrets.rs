@@ -87,9 +87,10 @@ fn e3_no_form_of_a_secret_is_on_stderr(world: &World) {
 
 /// While it runs and after it: command lines of all processes, outputs of all commands that tell of it, and every file.
 fn e3_a_secret_is_in_nothing_that_smcp_leaves(world: &World) {
-    let flags =
-        ["--secret", "FIRST", "--env", &format!("SECOND_TOKEN={SENTINEL}"), &format!("--env=THIRD_KEY={SENTINEL}")];
-    let run = world.caged(&flags, &["utter-and-wait", "FIRST"]).env("FIRST", SENTINEL);
+    // Others that run this at the same time have not hidden theirs yet.
+    let value = format!("{SENTINEL}{}", world.text("").replace('/', "-"));
+    let flags = ["--secret", "FIRST", "--env", &format!("SECOND_TOKEN={value}"), &format!("--env=THIRD_KEY={value}")];
+    let run = world.caged(&flags, &["utter-and-wait", "FIRST"]).env("FIRST", &value);
     let mut running = run.env("MCP_LOG_LEVEL", "trace").start();
     running.await_ready();
     let run = world.audit()[0]["run"].as_str().unwrap().to_owned();
@@ -98,7 +99,7 @@ fn e3_a_secret_is_in_nothing_that_smcp_leaves(world: &World) {
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
         // The tests' own wrappers around smcp have what they pass on.
         let of_a_wrapper = line.contains("unshare") || line.contains("setpriv");
-        assert!(!line.contains(SENTINEL) || of_a_wrapper, "{}: {line}", entry.path().display());
+        assert!(!line.contains(&value) || of_a_wrapper, "{}: {line}", entry.path().display());
     }
     for command in [&["ps"][..], &["ps", "--json"], &["logs", &run]] {
         let ended = world.smcp(command).run().ok();
@@ -119,7 +120,7 @@ fn e3_a_secret_is_in_nothing_that_smcp_leaves(world: &World) {
         &["run"],
     ];
     for command in commands {
-        let ended = world.smcp(command).env("FIRST", SENTINEL).env("MCP_LOG_LEVEL", "trace").run();
+        let ended = world.smcp(command).env("FIRST", &value).env("MCP_LOG_LEVEL", "trace").run();
         hides(&ended, &format!("{command:?}"));
         assert!(!ended.text().contains("sentinel"), "{command:?}: {}", ended.text());
     }
@@ -132,7 +133,7 @@ fn e3_a_secret_is_in_nothing_that_smcp_leaves(world: &World) {
         &["learn"],
     ] {
         let ended = world.smcp(more).args(flags).args([probe_reference(), "utter", "FIRST"]);
-        let ended = ended.env("FIRST", SENTINEL).env("MCP_LOG_LEVEL", "trace").run();
+        let ended = ended.env("FIRST", &value).env("MCP_LOG_LEVEL", "trace").run();
         hides(&ended, &format!("{more:?}"));
         let untouched = more == ["learn"];
         assert!(untouched || !ended.text().contains("sentinel"), "{more:?}: {}", ended.text());
