@@ -146,7 +146,9 @@ fn converse(child: &mut Child, mut stdout: ChildStdout, began: Instant) -> Resul
         }
         answer.extend_from_slice(&block[..count]);
     }
-    let answer: serde_json::Value = serde_json::from_slice(&answer).map_err(because("its answer"))?;
+    // A warning that is due follows it as a message of its own.
+    let answer = answer.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let answer: serde_json::Value = serde_json::from_slice(answer).map_err(because("its answer"))?;
     first.filter(|_| answer["result"]["serverInfo"].is_object()).ok_or_else(|| format!("its answer is {answer}"))
 }
 
