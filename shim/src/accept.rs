@@ -7,16 +7,16 @@ use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use bundle::policy::{NewPermissions, Policy, Sourced};
+use bundle::policy::{NewPermissions, Sourced};
 use bundle::{Asked, Package, Reason, ReasonKind, Signer};
-use distribution::{Digest, Mode, Pending, Reference, Resolved, Store, configure, resolve};
+use distribution::{Digest, Resolved};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{self, Failure};
 use crate::learn::is_yes;
 use crate::settings::{Settings, read_small};
 use crate::show::{self, outln};
-use crate::verdict::Verdict;
+use crate::verdict::{Seen, Verdict};
 
 /// The file of a project.
 const LOCK: &str = "smcp.lock";
@@ -26,13 +26,9 @@ const LOCK: &str = "smcp.lock";
 /// # Errors
 /// Where the package cannot be had, policy refuses it, or the file cannot be written.
 pub fn accept(text: &str, lock: bool, settings: &Settings) -> Result<(), Failure> {
-    let store = Store::open(&settings.cache)?;
-    let network = settings.network(None, Mode::CacheFirst { refresh: settings.refresh });
-    let reference: Reference = text.parse()?;
-    let resolved = resolve(&reference, &store, &network)?;
-    let _pending = Pending::new(&resolved, &store)?;
-    let package = Package::read(&configure(&resolved, &store, &network)?)?;
-    let verdict = Verdict::of(&resolved, &store, &package, &reference, &network, settings, Policy::default())?;
+    let seen = Seen::of(text, settings)?;
+    let (_pending, package, verdict) = seen.judged(settings)?;
+    let resolved = &seen.resolved;
     verdict.judgement.passed()?;
     let asked = Asked::of(&package.manifest);
     let known = Accepted::read(&place(settings, &verdict.family))?;
@@ -40,7 +36,7 @@ pub fn accept(text: &str, lock: bool, settings: &Settings) -> Result<(), Failure
     if lock {
         let path = std::env::current_dir().map_err(|why| wrong(Path::new(LOCK), &why))?.join(LOCK);
         let mut file = LockFile::read(&path)?.unwrap_or_default();
-        file.packages.insert(resolved.name.clone(), Locked::of(&resolved, asked, &verdict));
+        file.packages.insert(resolved.name.clone(), Locked::of(resolved, asked, &verdict));
         write(&path, &file)?;
         outln!("{} {} is in {}", resolved.name, resolved.descriptor.digest, path.display());
     } else {

@@ -24,6 +24,7 @@ pub fn of(
     network: &Network,
     policy: &Policy,
     settings: &Settings,
+    now: Timestamp,
 ) -> Result<Evidence, Failure> {
     let files: Vec<PathBuf> = policy.keys().into_iter().map(Path::to_owned).collect();
     let keys = key::trusted(&files).map_err(|failure| Failure {
@@ -37,7 +38,7 @@ pub fn of(
         .collect();
     let root = if identities.is_empty() { None } else { trust_root(&settings.trust_root())? };
     let signers = Signers { keys: &keys, root: root.as_ref(), identities: &identities };
-    let trust = Trust { signers, memory: &settings.attested(), now: Timestamp::now() };
+    let trust = Trust { signers, memory: &settings.attested(), now };
     let outcome = look_up(resolved, store, network, &trust)?;
     Ok(Evidence { hub: hub_word(resolved), ..outcome.evidence })
 }

@@ -1,8 +1,7 @@
 //! `smcp info`: what a package is, and what a run of it without flags would be granted.
 
-use bundle::policy::{Judgement, Policy};
+use bundle::policy::Judgement;
 use bundle::{Manifest, Package, PackageClass, PackageOrigin, Request, Signer, format_size, judge};
-use distribution::{Mode, Pending, Reference, Store, configure, resolve};
 use runtime::{Caller, Identity, UserFlag};
 use serde_json::{Value, json};
 
@@ -12,24 +11,19 @@ use crate::record::grants;
 use crate::run::caller_env;
 use crate::settings::Settings;
 use crate::show::{self, outln};
-use crate::verdict::Verdict;
+use crate::verdict::Seen;
 
 /// Shows a package; asks its registry where it is not in the store.
 ///
 /// # Errors
 /// Where it cannot be had or read.
 pub fn info(text: &str, as_json: bool, settings: &Settings) -> Result<(), Failure> {
-    let store = Store::open(&settings.cache)?;
-    let network = settings.network(None, Mode::CacheFirst { refresh: settings.refresh });
-    let reference: Reference = text.parse()?;
-    let resolved = resolve(&reference, &store, &network)?;
-    // Neither its layers nor its name are kept: looking at a package is not fetching it.
-    let _pending = Pending::new(&resolved, &store)?;
-    let package = Package::read(&configure(&resolved, &store, &network)?)?;
+    let seen = Seen::of(text, settings)?;
+    let (_pending, package, mut verdict) = seen.judged(settings)?;
+    let Seen { store, network, reference, resolved } = &seen;
     let identity = Identity::of_caller(&Caller::of_this_process(), UserFlag::Default, 0);
-    let mut verdict = Verdict::of(&resolved, &store, &package, &reference, &network, settings, Policy::default())?;
     Acceptance::of(&mut verdict, &package, settings)?;
-    let caller = caller_env(settings, &identity, &package, &reference, &network)?;
+    let caller = caller_env(settings, &identity, &package, reference, network)?;
     let granted = match judge(&package, &Request::default(), &verdict.bounds(settings), &caller) {
         Ok(grant) => {
             let mut granted = grants(&grant);

@@ -1,8 +1,7 @@
 //! `smcp policy`: what is in force, and what it says of a package.
 
 use bundle::policy::Policy;
-use bundle::{Package, Reason, ReasonKind, Request, judge};
-use distribution::{Mode, Pending, Reference, Store, configure, resolve};
+use bundle::{Reason, ReasonKind, Request, judge};
 use runtime::{Caller, Identity, UserFlag};
 use serde_json::{Value, json};
 
@@ -12,7 +11,7 @@ use crate::info;
 use crate::run::caller_env;
 use crate::settings::Settings;
 use crate::show::{self, outln};
-use crate::verdict::Verdict;
+use crate::verdict::Seen;
 
 /// Shows each value in force and where it came from.
 pub fn show(as_json: bool, settings: &Settings) {
@@ -38,16 +37,12 @@ pub fn show(as_json: bool, settings: &Settings) {
 /// # Errors
 /// Of code 121 where it would not run, and where the package cannot be had.
 pub fn check(text: &str, as_json: bool, settings: &Settings) -> Result<(), Failure> {
-    let store = Store::open(&settings.cache)?;
-    let network = settings.network(None, Mode::CacheFirst { refresh: settings.refresh });
-    let reference: Reference = text.parse()?;
-    let resolved = resolve(&reference, &store, &network)?;
-    let _pending = Pending::new(&resolved, &store)?;
-    let package = Package::read(&configure(&resolved, &store, &network)?)?;
-    let mut verdict = Verdict::of(&resolved, &store, &package, &reference, &network, settings, Policy::default())?;
+    let seen = Seen::of(text, settings)?;
+    let (_pending, package, mut verdict) = seen.judged(settings)?;
+    let Seen { network, reference, resolved, .. } = &seen;
     Acceptance::of(&mut verdict, &package, settings)?;
     let identity = Identity::of_caller(&Caller::of_this_process(), UserFlag::Default, 0);
-    let caller = caller_env(settings, &identity, &package, &reference, &network)?;
+    let caller = caller_env(settings, &identity, &package, reference, network)?;
     let judged = judge(&package, &Request::default(), &verdict.bounds(settings), &caller);
     let withheld = judged.as_ref().map(|grant| grant.withheld.clone()).unwrap_or_default();
     // What a run would still need on its command line is no matter of policy.

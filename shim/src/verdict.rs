@@ -2,7 +2,7 @@
 
 use bundle::policy::{Judgement, Policy, Subject, weigh};
 use bundle::{Bounds, Package};
-use distribution::{Network, Reference, Resolved, Store, registry_host};
+use distribution::{Mode, Network, Pending, Reference, Resolved, Store, configure, registry_host, resolve};
 use jiff::Timestamp;
 
 use crate::evidence;
@@ -18,6 +18,44 @@ pub struct Verdict {
     pub judgement: Judgement,
     /// What the versions of the package have in common.
     pub family: String,
+}
+
+/// A package that is looked at: neither its layers nor its name are kept for that.
+pub struct Seen {
+    /// Where what was read of it lies meanwhile.
+    pub store: Store,
+    /// How its registry is asked.
+    pub network: Network,
+    /// The name that was typed.
+    pub reference: Reference,
+    /// What it stands for.
+    pub resolved: Resolved,
+}
+
+impl Seen {
+    /// Looks a package up; asks its registry where it is not in the store.
+    ///
+    /// # Errors
+    /// Where there is none of that name, or it cannot be had.
+    pub fn of(text: &str, settings: &Settings) -> Result<Seen, Failure> {
+        let store = Store::open(&settings.cache)?;
+        let network = settings.network(None, Mode::CacheFirst { refresh: settings.refresh });
+        let reference: Reference = text.parse()?;
+        let resolved = resolve(&reference, &store, &network)?;
+        Ok(Seen { store, network, reference, resolved })
+    }
+
+    /// Reads it, and what policy says of it. Dropped, the first of them leaves nothing of the package in the store.
+    ///
+    /// # Errors
+    /// Where it cannot be had or read, and those of [`Verdict::of`].
+    pub fn judged(&self, settings: &Settings) -> Result<(Pending<'_>, Package, Verdict), Failure> {
+        let Seen { store, network, reference, resolved } = self;
+        let pending = Pending::new(resolved, store)?;
+        let package = Package::read(&configure(resolved, store, network)?)?;
+        let verdict = Verdict::of(resolved, store, &package, reference, network, settings, Policy::default())?;
+        Ok((pending, package, verdict))
+    }
 }
 
 impl Verdict {
@@ -39,8 +77,9 @@ impl Verdict {
         let configured = registry_host(Some(&settings.registry), network).ok();
         let family = family(package, reference, network)?;
         let subject = Subject { family: &family, configured: configured.as_deref(), manifest: &package.manifest };
-        let evidence = evidence::of(resolved, store, network, &policy, settings)?;
-        let judgement = weigh(&subject, &evidence, &policy, Timestamp::now());
+        let now = Timestamp::now();
+        let evidence = evidence::of(resolved, store, network, &policy, settings, now)?;
+        let judgement = weigh(&subject, &evidence, &policy, now);
         Ok(Verdict { policy, judgement, family })
     }
 
