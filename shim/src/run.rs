@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bundle::policy::{self, Channel, Policy};
+use bundle::policy::{Channel, Policy};
 use bundle::{Access, parse_count, parse_duration, parse_env_file, parse_millicores, parse_size};
 use bundle::{
     CallerEnv, FlagError, LimitRequest, MountFlag, NetworkFlags, OutboundError, Package, Request, SubprocessFlag,
@@ -24,7 +24,7 @@ use crate::accept::{self, Acceptance};
 use crate::answer::{PATIENCE, answer};
 use crate::cli;
 use crate::exit::{self, Failure};
-use crate::handshake::{Channels, Due, Duties, Handshake, Unscored, Warning, Why};
+use crate::handshake::{Channels, Due, Duties, Handshake, Warning, Why};
 use crate::progress::Download;
 use crate::record::Record;
 use crate::redact::Texts;
@@ -257,10 +257,7 @@ fn story(
 
 /// The warning that policy makes due.
 fn warning(name: &str, verdict: &Verdict) -> Option<Warning> {
-    let unscored = match verdict.policy.unscored().value {
-        policy::Unscored::Allow => Unscored::Allow,
-        policy::Unscored::Warn | policy::Unscored::Refuse => Unscored::Warn,
-    };
+    let unscored = verdict.policy.unscored().value;
     Warning::of(name, &verdict.judgement.standing, verdict.policy.warning_threshold().value, unscored)
 }
 

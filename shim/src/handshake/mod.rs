@@ -25,7 +25,7 @@ use id::Id;
 use json::{Span, elements, means, members, unescaped};
 use lines::Kind;
 pub use rules::{Channels, Due, Duties, error};
-pub use warning::{Unscored, Warning, Why};
+pub use warning::{Warning, Why};
 
 /// What is kept of one message, to be read as a whole. Clients in TypeScript take no more than 10 MiB.
 pub const MOST_HELD: usize = 16 << 20;

@@ -1,5 +1,6 @@
 //! The text of a warning: the same for each package and standing, since hashes of tools and caches of prompts hang on it.
 
+use bundle::policy::Unscored;
 use bundle::{Findings, Standing};
 
 /// What of a warning, which is of 300 bytes at most, a package's name may take.
@@ -25,18 +26,8 @@ pub enum Why {
     Unscored,
 }
 
-/// What the policy says of packages without a score. One that refuses them has done so by now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unscored {
-    /// They run with a warning.
-    #[default]
-    Warn,
-    /// They run.
-    Allow,
-}
-
 impl Warning {
-    /// The warning for a package, where one is due.
+    /// The warning for a package, where one is due. A policy that refuses packages without a score has done so by now.
     pub fn of(name: &str, standing: &Standing, threshold: u8, unscored: Unscored) -> Option<Warning> {
         let Standing { level, score, findings: Findings { critical, high, medium, low }, .. } = standing;
         let name = plain(name);
