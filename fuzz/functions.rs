@@ -13,7 +13,7 @@ use distribution::{Digest, Document, Reference, Rules, media_type};
 use runtime::egress::Name;
 use runtime::egress::dns::{self, Verdict};
 use runtime::egress::hello::{self, Look};
-use smcp::handshake::{Channels, Due, Duties, Handshake, Output, Passed};
+use smcp::handshake::{Channels, Due, Duties, Handshake, Last, Output, Passed};
 
 /// A text that is a reference is the same reference in its canonical form.
 pub fn reference(bytes: &[u8]) {
@@ -173,7 +173,7 @@ fn played(duties: &Duties, session: &[u8], size: usize) -> Output {
             }
         }
     }
-    state.client_ended(&[], &mut all);
+    state.client_ended(&Last::default(), &mut all);
     state.server_ended(&mut all);
     all
 }

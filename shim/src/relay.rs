@@ -17,7 +17,7 @@ use rustix::net::SendFlags;
 use rustix::process::Signal;
 
 use crate::exit::{self, Failure};
-use crate::handshake::{Broken, Handshake, Output, Passed as Came};
+use crate::handshake::{Broken, Handshake, Last, Output, Passed as Came};
 use crate::words::{Heard, Words};
 
 /// From the end of stdin to SIGTERM, and from SIGTERM to SIGKILL.
@@ -327,30 +327,33 @@ struct Talk {
     words: Words,
     broken: Option<Broken>,
     last_lines: Vec<u8>,
-    /// How many messages the server had written when the client was heard last.
-    messages: u64,
+    /// How many messages the server had begun when the client was heard last.
+    at_client: u64,
+    /// The same when the server was heard last.
+    at_server: u64,
 }
 
 impl Talk {
     fn new(handshake: Option<Box<Handshake>>, words: Words) -> Talk {
-        Talk { handshake, words, broken: None, last_lines: Vec::new(), messages: 0 }
+        Talk { handshake, words, broken: None, last_lines: Vec::new(), at_client: 0, at_server: 0 }
     }
 
     /// Takes what came of the client.
     fn client(&mut self, came: Arrived, flows: [&mut Flow<'_>; 3]) {
         let Some(handshake) = &mut self.handshake else { return };
         let mut out = Output::default();
-        let [input, ..] = &flows;
+        let [input, output, _] = &flows;
         match came {
             Arrived::Nothing => {}
             Arrived::Bytes => {
-                self.messages = handshake.messages();
+                self.at_client = handshake.messages();
                 let passed = handshake.client(input.arrived(), &mut out);
                 self.put(passed, Direction::In, out, flows);
             }
             Arrived::End => {
-                let last = if self.messages == handshake.messages() { input.arrived() } else { &[] };
-                handshake.client_ended(last, &mut out);
+                let answers = if self.at_client < handshake.messages() { output.arrived() } else { &[] };
+                let unseen = self.at_server.saturating_sub(self.at_client);
+                handshake.client_ended(&Last { requests: input.arrived(), answers, unseen }, &mut out);
                 self.put(Ok(Came::AsTheyCame), Direction::In, out, flows);
             }
         }
@@ -363,7 +366,10 @@ impl Talk {
         let [_, output, _] = &flows;
         let passed = match came {
             Arrived::Nothing => return,
-            Arrived::Bytes => handshake.server(output.arrived(), &mut out),
+            Arrived::Bytes => {
+                self.at_server = handshake.messages();
+                handshake.server(output.arrived(), &mut out)
+            }
             Arrived::End => {
                 handshake.server_ended(&mut out);
                 Ok(Came::AsTheyCame)

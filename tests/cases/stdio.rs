@@ -263,6 +263,12 @@ fn s11_answers_under_way_are_delivered_first(world: &World) {
     let all = format!("{INITIALIZE}\n{INITIALIZED}\n{call}\n");
     let ended = world.caged(&[], &[&["talk"], &steps[..]].concat()).stdin(all).run().ok();
     ended.check(ended.text().contains(&late[1..]), "the late answer was expected");
+    // The end comes when the server has said something since the client spoke last.
+    let mut talk = Talk::start(world, &steps);
+    talk.says(&format!("{INITIALIZE}\n{INITIALIZED}\n{call}"));
+    warning(&talk.hears());
+    let ended = talk.ends().ok();
+    ended.check(ended.text().contains(&late[1..]), "the late answer was expected");
 }
 
 /// What the pipes take and no more is on its way, and all of it arrives.

@@ -87,6 +87,8 @@ pub struct Handshake {
     notified: bool,
     /// The client has said all: every answer that is missing is awaited.
     ended: bool,
+    /// So many of what is asked may be answered already.
+    unseen: usize,
     /// A handshake could not carry it, so that other channels have to.
     missed: bool,
     strays: u64,
@@ -94,6 +96,17 @@ pub struct Handshake {
     messages: u64,
     /// Answers of smcp's own, for the end of the line that is on its way to the client.
     later: Vec<u8>,
+}
+
+/// The last that was said before a client closed its end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Last<'b> {
+    /// What the client said last.
+    pub requests: &'b [u8],
+    /// What the server said last after that.
+    pub answers: &'b [u8],
+    /// How many messages the server began between the two.
+    pub unseen: u64,
 }
 
 /// A request that nobody has answered.
@@ -169,6 +182,7 @@ impl Handshake {
             in_result: false,
             notified: false,
             ended: false,
+            unseen: 0,
             missed: false,
             strays: 0,
             line: 0,
@@ -199,7 +213,7 @@ impl Handshake {
 
     /// Whether requests wait for an answer. Once the client has said all, these are all that do.
     pub fn awaits(&self) -> bool {
-        !self.asked.is_empty()
+        self.asked.len() > self.unseen
     }
 
     /// The requests that wait for an answer from a server that has answered nothing, in their order.
@@ -245,9 +259,8 @@ impl Handshake {
         Ok(if holds { Passed::InOutput } else { Passed::AsTheyCame })
     }
 
-    /// Takes the end of the client's bytes: a last line may lack its end. Of what the client said `last`, before which the
-    /// server had said all that it has said, no request is answered yet.
-    pub fn client_ended(&mut self, last: &[u8], out: &mut Output) {
+    /// Takes the end of the client's bytes: a last line may lack its end. What is not answered of its `last` words is awaited.
+    pub fn client_ended(&mut self, last: &Last<'_>, out: &mut Output) {
         if let ClientLine::Read(held) = &mut self.client {
             let line = std::mem::take(held);
             if !line.is_empty() && self.request(&line, out) && self.duties.tools.is_some() {
@@ -255,15 +268,13 @@ impl Handshake {
             }
         }
         self.ended = true;
-        for line in last.split(|byte| *byte == b'\n') {
-            for message in messages(line) {
-                let id = message.last(line, "id").and_then(|at| Id::of(&line[at]));
-                let unknown = id.filter(|id| !self.asked.iter().any(|asked| asked.id.is(id)));
-                if let (Some(id), Some(_)) = (unknown, message.last(line, "method")) {
-                    self.remember(Asked { id, what: What::Other, listens: false });
-                }
+        let answered = ids(last.answers, |line, message| message.last(line, "method").is_none());
+        for id in ids(last.requests, |line, message| message.last(line, "method").is_some()) {
+            if !answered.iter().chain(self.asked.iter().map(|asked| &asked.id)).any(|known| known.is(&id)) {
+                self.remember(Asked { id, what: What::Other, listens: false });
             }
         }
+        self.unseen = last.unseen as usize;
     }
 
     /// Takes bytes of the server.
@@ -619,6 +630,15 @@ fn messages(line: &[u8]) -> Vec<Message> {
     let Some(whole) = json::value(line) else { return Vec::new() };
     let all = elements(line, &whole).unwrap_or_else(|| vec![whole]);
     all.iter().filter_map(|at| object(line, at)).collect()
+}
+
+/// The ids in some lines, of the messages that are `wanted`.
+fn ids(lines: &[u8], wanted: fn(&[u8], &Message) -> bool) -> Vec<Id> {
+    let of_line = |line| {
+        let wanted = messages(line).into_iter().filter(|message| wanted(line, message));
+        wanted.filter_map(|message| message.last(line, "id").and_then(|at| Id::of(&line[at]))).collect::<Vec<_>>()
+    };
+    lines.split(|byte| *byte == b'\n').flat_map(of_line).collect()
 }
 
 fn object(line: &[u8], at: &Span) -> Option<Message> {

@@ -450,10 +450,31 @@ fn s11_what_was_asked_last_is_awaited() {
     says(&mut session, answer("0", "{}"));
     assert!(!session.awaits() && !session.reads_requests());
     let last = format!("{LIST}{CALL}{INITIALIZED}{}", "{\"id\":\"s\",\"result\":{}}");
-    session.client_ended(last.as_bytes(), &mut Output::default());
+    session.client_ended(&Last { requests: last.as_bytes(), ..Last::default() }, &mut Output::default());
     for (said, more) in [(answer("1", "{}"), true), (answer("7", "{}"), true), (answer("\"2\"", "{}"), false)] {
         assert_eq!(says(&mut session, &said), said);
         assert_eq!(session.awaits(), more);
+    }
+    // What was answered before the end, as far as that was seen, is not awaited.
+    let requests = format!("{INITIALIZE}{LIST}{CALL}");
+    let (first, progress) = (answer("0", "{}"), "{\"method\":\"notifications/progress\",\"id\":2}\n");
+    for (answers, unseen, left) in [
+        (first.clone(), 0, 2),
+        (format!("{progress}{first}"), 0, 2),
+        (first[4..].to_owned(), 1, 2),
+        (answer("1", "{}"), 1, 1),
+        (format!("{}{}", answer("1", "{}"), answer("\"2\"", "{}")), 1, 0),
+        (String::new(), 3, 0),
+    ] {
+        let mut session = nothing_due();
+        session.close();
+        let last = Last { requests: requests.as_bytes(), answers: answers.as_bytes(), unseen };
+        session.client_ended(&last, &mut Output::default());
+        for n in 0..left {
+            assert!(session.awaits(), "{n} of {left}: {answers}");
+            says(&mut session, answer(["2", "1"][n], "{}"));
+        }
+        assert!(!session.awaits(), "{answers}");
     }
     // What the client took back is not awaited.
     let mut session = nothing_due();
@@ -525,7 +546,7 @@ fn played(duties: &Duties, session: &[Said], sizes: &[usize]) -> Output {
             }
         }
     }
-    state.client_ended(&[], &mut all);
+    state.client_ended(&Last::default(), &mut all);
     state.server_ended(&mut all);
     all
 }
@@ -614,7 +635,7 @@ proptest! {
         asks(&mut session, INITIALIZE);
         session.client(&client, &mut out).unwrap();
         session.server(server.as_bytes(), &mut out).unwrap();
-        session.client_ended(&[], &mut out);
+        session.client_ended(&Last::default(), &mut out);
         session.server_ended(&mut out);
     }
 }
