@@ -527,7 +527,7 @@ impl Ladder {
 struct Flow<'c> {
     source: Source<'c>,
     sink: Sink<'c>,
-    /// Empty until there is something to read: three of them are a tenth of a millisecond of a start.
+    /// Empty until there is something to read, and larger once reads fill it: three whole ones are a tenth of a millisecond.
     buffer: Vec<u8>,
     start: usize,
     end: usize,
@@ -543,6 +543,9 @@ struct Flow<'c> {
     ended: bool,
     bytes: u64,
 }
+
+/// What the first read may bring, bytes: a page.
+const FIRST: usize = 4096;
 
 /// As large as a pipe's own buffer, pipe(7).
 const BUFFER: usize = 64 * 1024;
@@ -625,7 +628,9 @@ impl<'c> Flow<'c> {
             return Arrived::Nothing;
         }
         if source {
-            self.buffer.resize(BUFFER, 0);
+            if self.read == self.buffer.len() {
+                self.buffer.resize((self.buffer.len() * 4).clamp(FIRST, BUFFER), 0);
+            }
             match self.source.fd().map(|fd| rustix::io::read(fd, &mut self.buffer[..])) {
                 Some(Ok(n)) if n > 0 => {
                     (self.start, self.end, self.read) = (0, n, n);
