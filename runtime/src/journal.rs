@@ -58,6 +58,20 @@ impl JournalError {
     }
 }
 
+/// A run that is about to begin: what its begin entry takes beside the entry is done.
+#[derive(Debug)]
+pub struct Announced {
+    underway: Underway,
+    files: Files,
+}
+
+/// The files that an entry is written to.
+#[derive(Debug)]
+struct Files {
+    log: File,
+    head: HeadFile,
+}
+
 /// Proof that the begin entry of a run is on disk. While it lives, the run counts as under way.
 #[derive(Debug)]
 pub struct Ticket {
@@ -90,7 +104,8 @@ impl Notes {
     pub fn denied(&mut self, refused: &Refused) {
         let mut fields = object(refused);
         fields.extend(refused.flag().map(|flag| ("flag".to_owned(), json!(flag))));
-        let written = self.journal.append(self.run, None, Event::Denied, &fields, Durability::InLog);
+        let files = self.journal.files();
+        let written = files.and_then(|files| self.journal.append(files, self.run, None, Event::Denied, &fields));
         if let Err(why) = written
             && !std::mem::replace(&mut self.failed, true)
         {
@@ -155,13 +170,6 @@ impl Ending {
 /// The exit code of a run whose smcp was killed: what SIGKILL gives, which is what cannot be answered.
 const LOST: u8 = 137;
 
-/// Where an entry is when its writing returns.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Durability {
-    OnDisk,
-    InLog,
-}
-
 impl Journal {
     /// Opens the log, making it and its directory (private to the user) where they are missing. Once it has `most` bytes it is
     /// rotated.
@@ -221,17 +229,27 @@ impl Journal {
         &self.log
     }
 
+    /// Does what can be done before the fields of a begin entry are known.
+    ///
+    /// # Errors
+    /// Where it cannot be done: the run must not start.
+    pub fn announce(&self, run: Ulid) -> Result<Announced, JournalError> {
+        let files = self.files().map_err(|why| self.unwritten(why))?;
+        let underway =
+            Underway::new(&self.runs(), run).map_err(|why| JournalError { path: self.runs(), what: "used", why })?;
+        Ok(Announced { underway, files })
+    }
+
     /// Writes the begin entry and waits until it is on disk.
     ///
     /// # Errors
     /// Where it cannot be written: the run must not start.
-    pub fn begin(&self, run: Ulid, fields: &Map<String, Value>) -> Result<Ticket, JournalError> {
-        let underway =
-            Underway::new(&self.runs(), run).map_err(|why| JournalError { path: self.runs(), what: "used", why })?;
-        if let Err(why) = self.append(run, Some(&underway), Event::Begin, fields, Durability::OnDisk) {
+    pub fn begin(&self, announced: Announced, fields: &Map<String, Value>) -> Result<Ticket, JournalError> {
+        let Announced { underway, files } = announced;
+        if let Err(why) = self.append(files, underway.run(), Some(&underway), Event::Begin, fields) {
             // Nothing ran: whoever tries to record that comes by the same name.
             let _ = underway.finish();
-            return Err(why);
+            return Err(self.unwritten(why));
         }
         Ok(Ticket { underway })
     }
@@ -242,7 +260,10 @@ impl Journal {
     /// # Errors
     /// Where it cannot be written.
     pub fn end(&self, ticket: Ticket, ending: &Ending) -> Result<(), JournalError> {
-        self.append(ticket.run(), Some(&ticket.underway), Event::End, &object(ending), Durability::InLog)?;
+        let written = self
+            .files()
+            .and_then(|files| self.append(files, ticket.run(), Some(&ticket.underway), Event::End, &object(ending)));
+        written.map_err(|why| self.unwritten(why))?;
         // What is left is removed by the next start, which finds the end where it was to be.
         let _ = ticket.underway.finish();
         Ok(())
@@ -299,35 +320,29 @@ impl Journal {
         Ok(check.end())
     }
 
-    fn append(
-        &self,
-        run: Ulid,
-        underway: Option<&Underway>,
-        event: Event,
-        fields: &Map<String, Value>,
-        durability: Durability,
-    ) -> Result<(), JournalError> {
-        self.try_append(run, underway, event, fields, durability).map_err(|why| JournalError {
-            path: self.log.clone(),
-            what: "written",
-            why,
-        })
+    fn files(&self) -> io::Result<Files> {
+        Ok(Files { log: files::open(&self.log)?, head: HeadFile::open(&self.head)? })
     }
 
-    fn try_append(
+    fn unwritten(&self, why: io::Error) -> JournalError {
+        JournalError { path: self.log.clone(), what: "written", why }
+    }
+
+    /// Writes an entry. A begin is on the disk when this returns, others are in the log.
+    fn append(
         &self,
+        files: Files,
         run: Ulid,
         underway: Option<&Underway>,
         event: Event,
         fields: &Map<String, Value>,
-        durability: Durability,
     ) -> io::Result<()> {
-        let (mut log, mut size) = files::lock(&self.log)?;
+        let Files { log, head: head_file } = files;
+        let (mut log, mut size) = files::lock(log, &self.log)?;
         if size >= self.most && self.rotate(&log, size)? {
-            (log, size) = files::lock(&self.log)?;
+            (log, size) = files::lock(files::open(&self.log)?, &self.log)?;
         }
         let tail = if size == 0 { Tail::of_rotated(&self.log)? } else { Tail::of(&log, size)? };
-        let head_file = HeadFile::open(&self.head)?;
         let head = head_file.read().unwrap_or_default();
         let next = chain::after(&tail, &head);
         let mut entry = Map::new();
@@ -357,7 +372,7 @@ impl Journal {
             let _ = log.set_len(size);
             return Err(why);
         }
-        if durability == Durability::OnDisk {
+        if event == Event::Begin {
             log.sync_data()?;
         }
         head_file.write(&link.into())
@@ -436,6 +451,10 @@ mod tests {
         Journal::open(&dir.join("log/audit.log"), &dir.join("state"), MAX_SIZE).unwrap()
     }
 
+    fn begin(journal: &Journal, run: Ulid, fields: &Map<String, Value>) -> Result<Ticket, JournalError> {
+        journal.begin(journal.announce(run)?, fields)
+    }
+
     fn lines(journal: &Journal) -> Vec<Value> {
         fs::read_to_string(journal.path()).unwrap().lines().map(|l| serde_json::from_str(l).unwrap()).collect()
     }
@@ -462,7 +481,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let journal = journal(dir.path());
         let run = new_run();
-        let ticket = journal.begin(run, json!({"reference": "a/b"}).as_object().unwrap()).unwrap();
+        let ticket = begin(&journal, run, json!({"reference": "a/b"}).as_object().unwrap()).unwrap();
         assert_eq!(ticket.run(), run);
         journal.end(ticket, &Ending { exit: 3, cause: "exited", ..Ending::default() }).unwrap();
         assert_chained(&journal);
@@ -478,7 +497,7 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..5 {
-                        journal.begin(new_run(), &Map::new()).unwrap();
+                        begin(&journal, new_run(), &Map::new()).unwrap();
                     }
                 });
             }
@@ -491,8 +510,8 @@ mod tests {
     fn a_line_longer_than_one_read_is_the_last_line_still() {
         let dir = tempfile::tempdir().unwrap();
         let journal = journal(dir.path());
-        journal.begin(new_run(), json!({"long": "x".repeat(50_000)}).as_object().unwrap()).unwrap();
-        journal.begin(new_run(), &Map::new()).unwrap();
+        begin(&journal, new_run(), json!({"long": "x".repeat(50_000)}).as_object().unwrap()).unwrap();
+        begin(&journal, new_run(), &Map::new()).unwrap();
         assert_chained(&journal);
     }
 
@@ -500,9 +519,9 @@ mod tests {
     fn a_torn_line_stays_and_the_chain_goes_on_after_it() {
         let dir = tempfile::tempdir().unwrap();
         let journal = journal(dir.path());
-        journal.begin(new_run(), &Map::new()).unwrap();
+        begin(&journal, new_run(), &Map::new()).unwrap();
         OpenOptions::new().append(true).open(journal.path()).unwrap().write_all(b"{\"run\":\"01").unwrap();
-        journal.begin(new_run(), &Map::new()).unwrap();
+        begin(&journal, new_run(), &Map::new()).unwrap();
         let text = fs::read_to_string(journal.path()).unwrap();
         let raw: Vec<&str> = text.lines().collect();
         assert_eq!(raw[1], "{\"run\":\"01");
@@ -534,10 +553,10 @@ mod tests {
         for (name, change, line) in cases {
             let dir = tempfile::tempdir().unwrap();
             let journal = journal(dir.path());
-            (0..4).for_each(|_| drop(journal.begin(new_run(), &Map::new()).unwrap()));
+            (0..4).for_each(|_| drop(begin(&journal, new_run(), &Map::new()).unwrap()));
             let text = fs::read_to_string(journal.path()).unwrap();
             fs::write(journal.path(), change(&text)).unwrap();
-            (0..2).for_each(|_| drop(journal.begin(new_run(), &Map::new()).unwrap()));
+            (0..2).for_each(|_| drop(begin(&journal, new_run(), &Map::new()).unwrap()));
             let found = verified(&journal).findings;
             assert!(found.len() == 1 && found[0].place.line == line as u64, "{name}: {found:?}");
         }
@@ -548,13 +567,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (log, state) = (dir.path().join("audit.log"), dir.path().join("state"));
         let journal = Journal::open(&log, &state, 4096).unwrap();
-        let lost = journal.begin(new_run(), &Map::new()).unwrap().run();
+        let lost = begin(&journal, new_run(), &Map::new()).unwrap().run();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     let journal = Journal::open(&log, &state, 4096).unwrap();
                     for _ in 0..20 {
-                        let ticket = journal.begin(new_run(), &Map::new()).unwrap();
+                        let ticket = begin(&journal, new_run(), &Map::new()).unwrap();
                         journal.end(ticket, &Ending { cause: "exited", ..Ending::default() }).unwrap();
                     }
                 });
@@ -589,11 +608,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (log, state) = (dir.path().join("audit.log"), dir.path().join("state"));
         let journal = Journal::open(&log, &state, 1).unwrap();
-        drop(journal.begin(new_run(), &Map::new()).unwrap());
+        drop(begin(&journal, new_run(), &Map::new()).unwrap());
         fs::create_dir(dir.path().join("audit.log.1")).unwrap();
-        drop(journal.begin(new_run(), &Map::new()).unwrap());
+        drop(begin(&journal, new_run(), &Map::new()).unwrap());
         assert_eq!(lines(&journal).len(), 2);
-        drop(journal.begin(new_run(), &Map::new()).unwrap());
+        drop(begin(&journal, new_run(), &Map::new()).unwrap());
         assert_eq!(lines(&journal).len(), 1, "the next name is free");
     }
 
@@ -601,9 +620,9 @@ mod tests {
     fn t9_a_writer_that_was_killed_leaves_a_chain_that_holds() {
         let dir = tempfile::tempdir().unwrap();
         let journal = journal(dir.path());
-        drop(journal.begin(new_run(), &Map::new()).unwrap());
+        drop(begin(&journal, new_run(), &Map::new()).unwrap());
         let before = fs::read(&journal.head).unwrap();
-        drop(journal.begin(new_run(), &Map::new()).unwrap());
+        drop(begin(&journal, new_run(), &Map::new()).unwrap());
         // After the line and before the head; then the next run.
         let line = fs::read(journal.path()).unwrap();
         let line = line.strip_suffix(b"\n").unwrap().rsplit(|byte| *byte == b'\n').next().unwrap();
@@ -611,7 +630,7 @@ mod tests {
         let about = Head { next: Some(Link { seq: 2, hash: Digest::of(line) }), ..head };
         HeadFile::open(&journal.head).unwrap().write(&about).unwrap();
         assert_eq!(verified(&journal).findings, []);
-        drop(journal.begin(new_run(), &Map::new()).unwrap());
+        drop(begin(&journal, new_run(), &Map::new()).unwrap());
         assert_chained(&journal);
     }
 
@@ -619,15 +638,16 @@ mod tests {
     fn a_run_that_nobody_holds_gets_one_end() {
         let dir = tempfile::tempdir().unwrap();
         let journal = journal(dir.path());
-        let held = journal.begin(new_run(), &Map::new()).unwrap();
-        let lost = journal.begin(new_run(), &Map::new()).unwrap().run();
+        let held = begin(&journal, new_run(), &Map::new()).unwrap();
+        let lost = begin(&journal, new_run(), &Map::new()).unwrap().run();
         // Killed before its begin was written, while it was, and after its end was.
         drop(Underway::new(&journal.runs(), new_run()).unwrap());
         let torn = Underway::new(&journal.runs(), new_run()).unwrap();
         torn.note(Event::Begin, journal.path(), 0).unwrap();
         drop(torn);
-        let ended = journal.begin(new_run(), &Map::new()).unwrap();
-        journal.append(ended.run(), Some(&ended.underway), Event::End, &Map::new(), Durability::InLog).unwrap();
+        let ended = begin(&journal, new_run(), &Map::new()).unwrap();
+        let files = journal.files().unwrap();
+        journal.append(files, ended.run(), Some(&ended.underway), Event::End, &Map::new()).unwrap();
         drop(ended);
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -652,7 +672,7 @@ mod tests {
     fn what_runs_are_denied_stands_in_the_chain_of_all() {
         let dir = tempfile::tempdir().unwrap();
         let journal = journal(dir.path());
-        let tickets = [(); 2].map(|()| journal.begin(new_run(), &Map::new()).unwrap());
+        let tickets = [(); 2].map(|()| begin(&journal, new_run(), &Map::new()).unwrap());
         std::thread::scope(|scope| {
             for ticket in &tickets {
                 let mut notes = ticket.notes(&journal);
@@ -679,7 +699,7 @@ mod tests {
     fn a_line_that_cannot_be_written_stops_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let journal = journal(dir.path());
-        let ticket = journal.begin(new_run(), &Map::new()).unwrap();
+        let ticket = begin(&journal, new_run(), &Map::new()).unwrap();
         let mut notes = ticket.notes(&journal);
         fs::remove_file(journal.path()).unwrap();
         fs::create_dir(journal.path()).unwrap();
@@ -691,9 +711,9 @@ mod tests {
     fn a_log_that_was_removed_shows_by_the_head() {
         let dir = tempfile::tempdir().unwrap();
         let journal = journal(dir.path());
-        journal.begin(new_run(), &Map::new()).unwrap();
+        begin(&journal, new_run(), &Map::new()).unwrap();
         fs::remove_file(journal.path()).unwrap();
-        journal.begin(new_run(), &Map::new()).unwrap();
+        begin(&journal, new_run(), &Map::new()).unwrap();
         assert_eq!(lines(&journal)[0]["seq"], 2);
         assert!(lines(&journal)[0]["prev"].is_string());
     }

@@ -33,7 +33,9 @@ pub fn doctor(fix: bool, as_json: bool, settings: &Settings) -> Result<(), Failu
     let prepare = |grant, egress| {
         let plan = Plan { egress, ..Plan::probe(identity.clone(), &scratch.tree, grant) };
         let (private, ahead) = (settings.private(), Ahead::split(&identity, id)?);
-        ahead.prepare(&plan, &private, Tier::One, &signals, Proxies::none(), Recording::Nothing)
+        ahead
+            .order(&plan, Recording::Nothing)
+            .and_then(|ordered| ordered.prepare(&plan, &private, Tier::One, &signals, Proxies::none()))
     };
     let Probe { cage, grants, egress } = Probe::of(Some(scratch.grant.as_path()), prepare)?;
     let report = cage.report();

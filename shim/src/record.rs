@@ -2,7 +2,7 @@
 
 use bundle::{Certificates, Denied, Grant, PackageClass, Signer, Subprocess};
 use distribution::Resolved;
-use runtime::journal::{Ending, Journal, JournalError, Ticket};
+use runtime::journal::{Announced, Ending, Journal, JournalError, Ticket};
 use runtime::{HostInterpreter, Report, Watched};
 use serde_json::{Map, Value, json};
 use ulid::Ulid;
@@ -15,6 +15,7 @@ use crate::verdict::Verdict;
 #[derive(Debug)]
 pub struct Record {
     fields: Map<String, Value>,
+    announced: Option<Announced>,
     ticket: Option<Ticket>,
     /// What the relay read of the session, for whoever has to answer the client.
     pub session: Option<Session>,
@@ -26,7 +27,7 @@ impl Record {
         let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
         let program = parent.and_then(|pid| std::fs::read_link(format!("/proc/{pid}/exe")).ok());
         let host = rustix::system::uname();
-        let mut record = Record { fields: Map::new(), ticket: None, session: None };
+        let mut record = Record { fields: Map::new(), announced: None, ticket: None, session: None };
         record.set("host", json!(host.nodename().to_string_lossy()));
         record.set("user", json!(rustix::process::getuid().as_raw()));
         record.set("pid", json!(std::process::id()));
@@ -102,12 +103,19 @@ impl Record {
         }
     }
 
+    /// Does what can be done for the begin entry before all is known that stands in it. Where that fails, [`Record::begin`]
+    /// will.
+    pub fn announce(&mut self, journal: &Journal, run: Ulid) {
+        self.announced = journal.announce(run).ok();
+    }
+
     /// Writes the begin entry.
     ///
     /// # Errors
     /// Where it cannot be written: the server must not start.
     pub fn begin(&mut self, journal: &Journal, run: Ulid) -> Result<&Ticket, JournalError> {
-        Ok(self.ticket.insert(journal.begin(run, &self.fields)?))
+        let announced = self.announced.take().map_or_else(|| journal.announce(run), Ok)?;
+        Ok(self.ticket.insert(journal.begin(announced, &self.fields)?))
     }
 
     /// Writes the end entry, and before it the begin entry of a run that never came to it.
@@ -115,11 +123,10 @@ impl Record {
     /// # Errors
     /// Where one of them cannot be written.
     pub fn close(mut self, journal: &Journal, run: Ulid, ending: &Ending) -> Result<(), JournalError> {
-        let ticket = match self.ticket.take() {
-            Some(ticket) => ticket,
-            None => journal.begin(run, &self.fields)?,
-        };
-        journal.end(ticket, ending)
+        if self.ticket.is_none() {
+            self.begin(journal, run)?;
+        }
+        self.ticket.take().map_or(Ok(()), |ticket| journal.end(ticket, ending))
     }
 
     fn set(&mut self, key: &str, value: Value) {

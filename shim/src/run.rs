@@ -238,7 +238,9 @@ fn story(
     if let Way::Direct = way {
         ahead.direct();
     }
-    let cage = ahead.prepare(&plan, &settings.private(), least, &signals, proxies, recording)?;
+    let ordered = ahead.order(&plan, recording)?;
+    record.announce(journal, run);
+    let cage = ordered.prepare(&plan, &settings.private(), least, &signals, proxies)?;
     record.enforced(cage.report(), cage.cgroup());
     record.recorded(cage.recorded());
     require(cage.report(), least)?;

@@ -110,7 +110,8 @@ fn in_cage(
     let least = settings.least_tier().max(Tier::Two);
     let proxies = if plan.egress.is_empty() { Proxies::none() } else { settings.proxies()? };
     let uncaged = |failure: Failure| failure.hint(UNCAGED);
-    let cage = ahead.prepare(&plan, &settings.private(), least, &signals, proxies, Recording::Nothing);
+    let ordered = ahead.order(&plan, Recording::Nothing).map_err(|refused| uncaged(refused.into()))?;
+    let cage = ordered.prepare(&plan, &settings.private(), least, &signals, proxies);
     let cage = cage.map_err(|refused| uncaged(refused.into()))?;
     record.enforced(cage.report(), cage.cgroup());
     run::require(cage.report(), least).map_err(uncaged)?;

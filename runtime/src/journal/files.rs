@@ -27,16 +27,16 @@ pub fn newest_first(log: &Path) -> impl Iterator<Item = PathBuf> {
     std::iter::once(log.to_owned()).chain(rotated(log).into_iter().rev())
 }
 
-/// Opens a log to append to it and locks it; makes it, private to the user, where it is missing. With its size, bytes.
-pub fn lock(log: &Path) -> io::Result<(File, u64)> {
+/// Locks a log that is open to append to it, or the one that has taken its place by then. With its size, bytes.
+pub fn lock(mut file: File, log: &Path) -> io::Result<(File, u64)> {
     loop {
-        let file = open(log)?;
         file.lock()?;
         // It may have been rotated before it was locked.
         let about = file.metadata()?;
         if is_at(&about, log) {
             return Ok((file, about.len()));
         }
+        file = open(log)?;
     }
 }
 

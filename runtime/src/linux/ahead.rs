@@ -81,7 +81,45 @@ impl Ahead {
         self.direct = true;
     }
 
-    /// Has the cage of the plan built and measured; no server runs yet. Where namespaces cannot be had and the `least` tier
+    /// Has the cage of the plan built. That takes a while, for which the supervisor has nothing to do for it.
+    ///
+    /// # Errors
+    /// A [`Refusal`].
+    pub fn order(self, plan: &Plan, recording: Recording) -> Result<Ordered, Refusal> {
+        let Ahead { run, identity, cgroup, direct, mut process, pipes } = self;
+        let mut inside = plan.clone();
+        inside.rlimits.nproc = inside.rlimits.nproc.saturating_add(counted_beside(identity.uid));
+        let masks = Masks::pin(plan)?;
+        let pair = (!plan.egress.is_empty()).then(Sockets::pair).transpose();
+        let (sockets, theirs) = pair.map_err(|why| Refusal::new("making a socket", why))?.unzip();
+        let pair = (recording == Recording::Calls).then(Recorder::pair).transpose();
+        let (recorder, teller) = pair.map_err(|why| Refusal::new("making a socket", why))?.unzip();
+        let streams = direct.then(own_streams).transpose()?;
+        let besides = Besides { sockets: theirs, streams, teller };
+        let (cgroup, given) = process.give(&inside, masks.ids(), besides, &identity, cgroup, run);
+        Ok(Ordered { run, identity, cgroup, direct, masks, sockets, recorder, given, pipes, process })
+    }
+}
+
+/// A cage that is being built. Dropping it ends what there is of it.
+#[derive(Debug)]
+pub struct Ordered {
+    run: Ulid,
+    identity: Identity,
+    cgroup: Cgroup,
+    direct: bool,
+    masks: Masks,
+    sockets: Option<Sockets>,
+    recorder: Option<Recorder>,
+    /// Whether all could be passed on; where the cage fails, this is why.
+    given: Result<(), Refusal>,
+    // In this order, as in [`Ahead`].
+    pipes: Pipes,
+    process: Process,
+}
+
+impl Ordered {
+    /// Waits until the cage is built and measured; no server runs yet. Where namespaces cannot be had and the `least` tier
     /// allows it, one without is built, with private directories below `place`.
     ///
     /// # Errors
@@ -93,19 +131,9 @@ impl Ahead {
         least: Tier,
         signals: &Signals,
         proxies: Proxies,
-        recording: Recording,
     ) -> Result<Prepared, Refusal> {
-        let Ahead { run, identity, cgroup, direct, mut process, mut pipes } = self;
-        let mut inside = plan.clone();
-        inside.rlimits.nproc = inside.rlimits.nproc.saturating_add(counted_beside(identity.uid));
-        let masks = Masks::pin(plan)?;
-        let pair = (!plan.egress.is_empty()).then(Sockets::pair).transpose();
-        let (sockets, theirs) = pair.map_err(|why| Refusal::new("making a socket", why))?.unzip();
-        let pair = (recording == Recording::Calls).then(Recorder::pair).transpose();
-        let (recorder, teller) = pair.map_err(|why| Refusal::new("making a socket", why))?.unzip();
-        let streams = direct.then(own_streams).transpose()?;
-        let besides = Besides { sockets: theirs, streams, teller };
-        let (mut cgroup, given) = process.give(&inside, masks.ids(), besides, &identity, cgroup, run);
+        let Ordered { run, identity, mut cgroup, direct, masks, sockets, recorder, given, mut process, mut pipes } =
+            self;
         let mut heard = Heard::default();
         let mut there = heard.listen(&mut pipes.events, signals, |heard| heard.init.is_some() || heard.left_behind);
         if there.is_ok() && heard.left_behind {

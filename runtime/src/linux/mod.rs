@@ -47,7 +47,7 @@ mod unpacking;
 mod wire;
 
 pub use advice::{Advice, advice};
-pub use ahead::Ahead;
+pub use ahead::{Ahead, Ordered};
 pub use cage::{Cage, How, Masked, Outcome, Prepared, Remains};
 pub use calls::{Asked, Recording};
 pub use guard::Used;
