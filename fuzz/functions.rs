@@ -144,7 +144,11 @@ pub fn handshake(bytes: &[u8]) {
     let due = Due { text: "[smcp] W.".into(), channels, otherwise: Channels::ALL };
     let denied = Sourced { value: Pattern::new("b*").expect("it is one"), source: Source::Default };
     let tools = Tools { deny: vec![denied], ..Tools::default() };
-    let duties = Duties { warning: (how & 16 != 0).then_some(due), tools: (how & 32 != 0).then_some(tools) };
+    let duties = Duties {
+        warning: (how & 16 != 0).then_some(due),
+        tools: (how & 32 != 0).then_some(tools),
+        ..Duties::default()
+    };
     let whole = played(&duties, session, usize::MAX);
     assert_eq!(played(&duties, session, 1 + usize::from(how >> 6)), whole);
     let plain = played(&Duties::default(), session, usize::MAX);

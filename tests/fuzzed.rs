@@ -124,7 +124,7 @@ fn policies() {
         "min_cert_level: 2\ncert_level_mode: warn\nallowed_origins: [official, verified]\nwarning_threshold: 70\n",
         "signatures:\n  - {names: [\"acme/*\"], keys: [~/a.pub]}\ncertifiers:\n  - {key: /hub.pub, predicates: [revocation], names: [\"*\"], max_level: 1}\n",
         "ceilings:\n  network: {allow: [\"*.acme.example:443\"], deny: [x.test]}\n  filesystem: {allow: [{path: ~/p, access: rw}], deny: [~/.ssh]}\n",
-        "ceilings: {limits: {memory: 2G, cpu: 4000, timeout: 7d}, env: {deny: [A*]}}\ntools: {pin: refuse}\nnew_permissions: ask\n",
+        "ceilings: {limits: {memory: 2G, cpu: 4000, timeout: 7d}, env: {deny: [A*]}}\ntools: {pin: block}\nnew_permissions: ask\n",
     ];
     let pieces: [&[u8]; 16] = [
         b": ",

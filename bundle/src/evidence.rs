@@ -162,6 +162,8 @@ pub struct Standing {
     pub findings: Findings,
     /// Whose word that is; none where it is a hub's unsigned one, or nobody's.
     pub certifier: Option<Signer>,
+    /// The digest of the tools that it is about, where it says one.
+    pub tools: Option<Digest>,
     /// Who signed it.
     pub signers: Vec<Signer>,
 }

@@ -84,13 +84,13 @@ impl Ticket {
         self.underway.run()
     }
 
-    /// Where what it is denied is written, by any thread.
+    /// Where what happens to it is written, by any thread.
     pub fn notes(&self, journal: &Journal) -> Notes {
         Notes { journal: journal.clone(), run: self.run(), failed: false }
     }
 }
 
-/// The way to the log for what a run is denied while it goes on. Only a [`Ticket`] gives one, so the begin stands before.
+/// The way to the log for what happens while a run goes on. Only a [`Ticket`] gives one, so the begin stands before.
 #[derive(Debug)]
 pub struct Notes {
     journal: Journal,
@@ -99,13 +99,27 @@ pub struct Notes {
 }
 
 impl Notes {
+    /// The run's id.
+    pub fn run(&self) -> Ulid {
+        self.run
+    }
+
     /// Writes one line. It is in the log when this returns, as the end is; nothing waits for the disk. What cannot be written
     /// is told once on stderr; it stands in the end entry all the same.
     pub fn denied(&mut self, refused: &Refused) {
         let mut fields = object(refused);
         fields.extend(refused.flag().map(|flag| ("flag".to_owned(), json!(flag))));
+        self.write(Event::Denied, &fields);
+    }
+
+    /// Writes that a list of the server's is another than was accepted, in the same way.
+    pub fn changed(&mut self, about: &impl Serialize) {
+        self.write(Event::Changed, &object(about));
+    }
+
+    fn write(&mut self, event: Event, fields: &Map<String, Value>) {
         let files = self.journal.files();
-        let written = files.and_then(|files| self.journal.append(files, self.run, None, Event::Denied, &fields));
+        let written = files.and_then(|files| self.journal.append(files, self.run, None, event, fields));
         if let Err(why) = written
             && !std::mem::replace(&mut self.failed, true)
         {

@@ -31,6 +31,8 @@ pub enum Event {
     Begin,
     /// Something that the run was denied.
     Denied,
+    /// Lists of the server that are others than were accepted.
+    Changed,
     /// The last.
     End,
 }
@@ -41,6 +43,7 @@ impl Event {
         match self {
             Event::Begin => "begin",
             Event::Denied => "denied",
+            Event::Changed => "changed",
             Event::End => "end",
         }
     }
@@ -86,7 +89,7 @@ impl Underway {
                 text.extend_from_slice(log.as_os_str().as_bytes());
                 self.file.write_all_at(&text, 0)
             }
-            Event::Denied => Ok(()),
+            Event::Denied | Event::Changed => Ok(()),
             Event::End => self.file.write_all_at(format!("{offset:020}").as_bytes(), 21),
         }
     }

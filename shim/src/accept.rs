@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::{self, Failure};
 use crate::learn::is_yes;
+use crate::pins::Place;
 use crate::settings::{Settings, read_small};
 use crate::show::{self, outln};
 use crate::verdict::{Seen, Verdict};
@@ -41,7 +42,9 @@ pub fn accept(text: &str, lock: bool, settings: &Settings) -> Result<(), Failure
         outln!("{} {} is in {}", resolved.name, resolved.descriptor.digest, path.display());
     } else {
         Accepted::keep(settings, &verdict.family, &package, known, asked)?;
+        let tools = Place::of(settings, &verdict, resolved, &package).accept()?;
         outln!("{} {} is accepted", resolved.name, resolved.descriptor.digest);
+        tools.iter().for_each(|line| outln!("  {line}"));
     }
     new.iter().for_each(|line| outln!("  + {line}"));
     Ok(())

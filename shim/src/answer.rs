@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 
 use crate::exit::Failure;
-use crate::handshake::{Duties, Handshake, Output, error};
+use crate::handshake::{Duties, Handshake, Output, SERVER_ERROR, error};
 use crate::relay::{self, Session};
 
 /// How long smcp waits for a client's first request before it ends without an answer: one that has just started it may not have
@@ -17,9 +17,6 @@ pub const PATIENCE: Duration = Duration::from_millis(300);
 
 /// How long a client may take to make room for its answer.
 const ROOM: Duration = Duration::from_secs(1);
-
-/// JSON-RPC 2.0 leaves -32000 to -32099 to the server.
-const CODE: i32 = -32000;
 
 /// Answers the client's requests by a failure, where the server has answered none. `session` is what was read of it so far. A
 /// client that has not asked yet is given as long as `patience`. What a terminal says is a person's, and never read.
@@ -36,7 +33,7 @@ pub fn answer(session: Option<Session>, failure: &Failure, patience: Duration) {
     loop {
         let waiting = handshake.unanswered();
         for asked in &waiting[told..] {
-            let line = error(&asked.id, CODE, &said(failure, &last_lines), Some(about(failure, &last_lines)));
+            let line = error(&asked.id, SERVER_ERROR, &said(failure, &last_lines), Some(about(failure, &last_lines)));
             // Half a line of a server that was ended would swallow the answer.
             let torn = handshake.is_within_a_line() && told == 0;
             let line = if torn { [b"\n", &line[..]].concat() } else { line };

@@ -166,13 +166,18 @@ fn row(entry: &Value, run: &str, event: &str, reference: &str) -> String {
             let port = entry["port"].as_u64().map_or(String::new(), |port| format!(" port {port}"));
             format!("{}{port}: {}", text(&entry["host"]), text(&entry["why"]).replace('-', " "))
         }
+        "changed" => {
+            let lines = entry["changes"].as_array().into_iter().flatten().map(text);
+            let withheld = if entry["withheld"] == true { " (withheld)" } else { "" };
+            format!("{}{withheld}: {}", text(&entry["kind"]), lines.collect::<Vec<_>>().join("; "))
+        }
         "end" => {
             let error = entry["error"].as_str().map_or(String::new(), |error| format!(": {error}"));
             format!("{reference} {} with exit code {}{error}", text(&entry["cause"]), entry["exit"])
         }
         _ => reference.to_owned(),
     };
-    printable(&format!("{time}  {run}  {event:<6}  {}", more.trim_start())).into_owned()
+    printable(&format!("{time}  {run}  {event:<7}  {}", more.trim_start())).into_owned()
 }
 
 fn verify(partial: bool, as_json: bool, settings: &Settings) -> Result<(), Failure> {

@@ -118,7 +118,7 @@ pub enum Command {
     Attest(Attest),
     /// Show what keys say about a package: exit code 122 where they say nothing, 121 where it is revoked
     Verify(Verify),
-    /// Accept what a version asks for, where that is more than what was accepted before
+    /// Accept what a version asks for, where that is more than what was accepted before, and the tools that its last run listed
     Accept {
         /// The package
         #[arg(value_name = "REF")]
@@ -215,7 +215,7 @@ pub struct AuditShow {
     /// Ends of this cause alone, as exited, denied, memory or lost
     #[arg(long, value_name = "CAUSE")]
     pub cause: Option<String>,
-    /// Entries of this kind alone: begin, denied or end
+    /// Entries of this kind alone: begin, denied, changed or end
     #[arg(long, value_name = "EVENT")]
     pub event: Option<String>,
     /// The newest N of them

@@ -17,6 +17,7 @@ mod key;
 mod learn;
 mod login;
 mod logs;
+mod pins;
 mod policy;
 mod progress;
 mod ps;
@@ -34,6 +35,7 @@ mod tool;
 mod unpack;
 mod verdict;
 mod why;
+mod witness;
 mod words;
 
 use std::process::ExitCode;

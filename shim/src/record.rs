@@ -7,7 +7,8 @@ use runtime::{HostInterpreter, Report, Watched};
 use serde_json::{Map, Value, json};
 use ulid::Ulid;
 
-use crate::handshake::Warning;
+use crate::handshake::{Pins, Warning};
+use crate::pins;
 use crate::relay::Session;
 use crate::verdict::Verdict;
 
@@ -67,6 +68,13 @@ impl Record {
     /// The warning that was due, where one was.
     pub fn warned(&mut self, warning: Option<&Warning>) {
         self.set("warning", json!(warning.map(|warning| &warning.reason)));
+    }
+
+    /// What its lists are held to, where they are.
+    pub fn pinned(&mut self, pins: Option<&Pins>) {
+        if let Some(pins) = pins {
+            self.set("pins", pins::recorded(pins));
+        }
     }
 
     /// What the run was granted. Names of variables, never values.

@@ -18,6 +18,7 @@ use rustix::process::Signal;
 
 use crate::exit::{self, Failure};
 use crate::handshake::{Broken, Handshake, Last, Output, Passed as Came};
+use crate::witness::Witness;
 use crate::words::{Heard, Words};
 
 /// From the end of stdin to SIGTERM, and from SIGTERM to SIGKILL.
@@ -176,14 +177,21 @@ impl Step {
 ///
 /// # Errors
 /// The kernel's, where waiting fails.
-pub fn pass(mut cage: Cage, signals: &Signals, timeout: Duration, way: Way, words: Words) -> std::io::Result<Passed> {
+pub fn pass(
+    mut cage: Cage,
+    signals: &Signals,
+    timeout: Duration,
+    way: Way,
+    words: Words,
+    witness: Witness,
+) -> std::io::Result<Passed> {
     let (stdin, stdout, stderr) = (rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr());
     let mut input = Flow::new(Source::Client(stdin), Sink::server(cage.stdin.take()));
     let mut output = Flow::new(Source::server(cage.stdout.take()), Sink::Client(stdout, Kind::of(stdout)));
     let mut errors = Flow::new(Source::server(cage.stderr.take()), Sink::Client(stderr, Kind::of(stderr)));
     let mut ladder = Ladder { deadline: Instant::now().checked_add(timeout), asked: None, step: None };
     let mut watch = Watch { client: None, again: None };
-    let mut talk = Talk::new(None, words);
+    let mut talk = Talk::new(None, words, witness);
     match way {
         Way::Untouched => {}
         Way::Filter(handshake) => talk.handshake = Some(handshake),
@@ -325,6 +333,7 @@ struct Talk {
     handshake: Option<Box<Handshake>>,
     /// What goes to stderr passes through these.
     words: Words,
+    witness: Witness,
     broken: Option<Broken>,
     last_lines: Vec<u8>,
     /// How many messages the server had begun when the client was heard last.
@@ -334,8 +343,8 @@ struct Talk {
 }
 
 impl Talk {
-    fn new(handshake: Option<Box<Handshake>>, words: Words) -> Talk {
-        Talk { handshake, words, broken: None, last_lines: Vec::new(), at_client: 0, at_server: 0 }
+    fn new(handshake: Option<Box<Handshake>>, words: Words, witness: Witness) -> Talk {
+        Talk { handshake, words, witness, broken: None, last_lines: Vec::new(), at_client: 0, at_server: 0 }
     }
 
     /// Takes what came of the client.
@@ -348,12 +357,14 @@ impl Talk {
             Arrived::Bytes => {
                 self.at_client = handshake.messages();
                 let passed = handshake.client(input.arrived(), &mut out);
+                self.witness.hear(handshake, &mut out.stray);
                 self.put(passed, Direction::In, out, flows);
             }
             Arrived::End => {
                 let answers = if self.at_client < handshake.messages() { output.arrived() } else { &[] };
                 let unseen = self.at_server.saturating_sub(self.at_client);
                 handshake.client_ended(&Last { requests: input.arrived(), answers, unseen }, &mut out);
+                self.witness.hear(handshake, &mut out.stray);
                 self.put(Ok(Came::AsTheyCame), Direction::In, out, flows);
             }
         }
@@ -375,6 +386,7 @@ impl Talk {
                 Ok(Came::AsTheyCame)
             }
         };
+        self.witness.hear(handshake, &mut out.stray);
         self.put(passed, Direction::Out, out, flows);
     }
 

@@ -24,7 +24,8 @@ use crate::accept::{self, Acceptance};
 use crate::answer::{PATIENCE, answer};
 use crate::cli;
 use crate::exit::{self, Failure};
-use crate::handshake::{Channels, Due, Duties, Handshake, Warning, Why};
+use crate::handshake::{Channels, Due, Duties, Handshake, Pins, Warning, Why};
+use crate::pins::{self, Keeper};
 use crate::progress::Download;
 use crate::record::Record;
 use crate::redact::Texts;
@@ -35,6 +36,7 @@ use crate::settings::Settings;
 use crate::show;
 use crate::unpack;
 use crate::verdict::Verdict;
+use crate::witness::Witness;
 use crate::words::Words;
 
 /// Runs a server and returns smcp's exit code. Whatever happens inside, the audit log gets one begin and one end entry;
@@ -234,7 +236,9 @@ fn story(
     let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
     let least = least_tier(typed, settings)?;
     let proxies = if plan.egress.is_empty() { Proxies::none() } else { settings.proxies()? };
-    let way = way(typed, settings, &verdict, warning.as_ref())?;
+    let (place, pins) = pins::of_run(&verdict, &resolved, &package, settings)?.unzip();
+    record.pinned(pins.as_ref());
+    let way = way(typed, settings, &verdict, warning.as_ref(), pins.clone())?;
     if let Way::Direct = way {
         ahead.direct();
     }
@@ -246,10 +250,13 @@ fn story(
     require(cage.report(), least)?;
     let ticket = record.begin(journal, run)?;
     let mut notes = ticket.notes(journal);
-    let (mut texts, mut last_texts) = (Texts::without(secrets.clone()), Texts::without(secrets.clone()));
+    let texts = || Texts::without(secrets.clone());
+    let keeper = place.zip(pins).map(|(place, pins)| Keeper::new(place, &pins, ticket.notes(journal), texts()));
+    let witness = Witness { keeper };
+    let (mut texts, mut last_texts) = (texts(), texts());
     let cage = cage.start(ticket, Box::new(move |refused| notes.denied(&texts.refusal(refused))))?;
     let words = Words::new(secrets, Some(Ring::new(&settings.state, run)));
-    let mut passed = relay::pass(cage, &signals, plan.limits.timeout(), way, words)
+    let mut passed = relay::pass(cage, &signals, plan.limits.timeout(), way, words, witness)
         .map_err(|why| Failure::new(exit::CAGE, format!("the relay failed: {why}")))?;
     record.session = passed.session.take();
     let (mut ending, remains) = passed.ending(&plan)?;
@@ -287,8 +294,14 @@ fn channels(verdict: &Verdict) -> Channels {
 }
 
 /// How bytes pass: through the filter, with what is due, or for whoever asks for that directly. Then a package without a
-/// score is warned of in the audit log alone; a low score and rules on tools take the filter all the same.
-fn way(typed: &cli::Run, settings: &Settings, verdict: &Verdict, warning: Option<&Warning>) -> Result<Way, Failure> {
+/// score is warned of in the audit log alone; a low score, rules on tools and pins take the filter all the same.
+fn way(
+    typed: &cli::Run,
+    settings: &Settings,
+    verdict: &Verdict,
+    warning: Option<&Warning>,
+    pins: Option<Pins>,
+) -> Result<Way, Failure> {
     let due = warning.map(|warning| {
         let otherwise = channels(verdict);
         let channels = if warning.why == Why::Unscored { otherwise.of_unscored() } else { otherwise };
@@ -296,13 +309,14 @@ fn way(typed: &cli::Run, settings: &Settings, verdict: &Verdict, warning: Option
     });
     let rules = &verdict.policy.tools;
     let tools = (!rules.allow.is_empty() || !rules.deny.is_empty()).then(|| rules.clone());
-    let must_filter = tools.is_some() || warning.is_some_and(|warning| warning.why == Why::Low);
+    let must_filter = tools.is_some() || pins.is_some() || warning.is_some_and(|warning| warning.why == Why::Low);
     let asks = typed.relay.unwrap_or(settings.relay) == cli::Relay::Direct;
     if asks && must_filter {
         show::warn("--relay direct is not followed: a warning of a low score and policy.tools need the filter");
     }
     if !asks || must_filter {
-        return Ok(Way::Filter(Box::new(Handshake::new(Duties { warning: due, tools }))));
+        let notifies = channels(verdict).notification;
+        return Ok(Way::Filter(Box::new(Handshake::new(Duties { warning: due, tools, pins, notifies }))));
     }
     let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
     match [("input", stdin), ("output", stdout)].into_iter().find(|(_, fd)| !relay::is_of_a_client(*fd)) {

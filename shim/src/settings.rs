@@ -131,20 +131,7 @@ impl Settings {
         settings.own = settings.own.together(own);
         settings.read_proxies();
         settings.read_environment()?;
-        settings.refuse_what_is_not_enforced()?;
         Ok(settings)
-    }
-
-    /// What a policy demands and this version would not hold to stops the run: nothing is silently off.
-    fn refuse_what_is_not_enforced(&self) -> Result<(), Failure> {
-        match [&self.organisation, &self.own].into_iter().find_map(|policy| policy.tools.pin.as_ref()) {
-            None => Ok(()),
-            Some(pin) => Err(Failure::new(
-                exit::CONFIGURATION,
-                format!("{}: policy.tools.pin is not enforced by this version of smcp, so nothing runs", pin.source),
-            )
-            .hint("leave it out; tools.allow and tools.deny are enforced")),
-        }
     }
 
     /// The policy in force, with that of the flags: of the organisation's and the user's what is stricter.

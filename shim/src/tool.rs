@@ -26,6 +26,7 @@ use crate::ring::Ring;
 use crate::run;
 use crate::settings::Settings;
 use crate::show;
+use crate::witness::Witness;
 use crate::words::Words;
 
 /// The word on its command line.
@@ -119,7 +120,7 @@ fn in_cage(
     let mut notes = ticket.notes(journal);
     let cage = cage.start(ticket, Box::new(move |refused| notes.denied(refused)))?;
     let words = Words::new(Vec::new(), Some(Ring::new(&settings.state, run)));
-    let passed = relay::pass(cage, &signals, plan.limits.timeout(), Way::Untouched, words)
+    let passed = relay::pass(cage, &signals, plan.limits.timeout(), Way::Untouched, words, Witness::default())
         .map_err(|why| Failure::new(exit::CAGE, format!("the relay failed: {why}")))?;
     passed.ending(&plan).map(|(ending, _)| ending)
 }

@@ -29,7 +29,7 @@ ceilings:
   subprocess: {allow: ["/usr/bin/git"]}
   env: {deny: ["AWS_*"]}
   limits: {memory: 2G, cpu: 4000, pids: 1024, fds: 4096, timeout: 7d, cpu_time: 24h}
-tools: {pin: refuse, allow: [read_*], deny: [rm]}
+tools: {pin: block, allow: [read_*], deny: [rm]}
 warning: {channels: [notification]}
 new_permissions: refuse
 "#;
@@ -74,7 +74,7 @@ fn what_nobody_says_is_as_documented() {
         policy.new_permissions().value.to_string(),
     );
     let text = String::from;
-    assert_eq!(words, (0, text("strict"), 80, text("warn"), text("trust"), 1, text("warn"), text("ask")));
+    assert_eq!(words, (0, text("strict"), 80, text("warn"), text("trust"), 1, text("allow"), text("ask")));
     assert_eq!(policy.warning.channels().value.len(), 4);
     // Empty lists demand nothing, but where they are ceilings.
     assert_eq!(read("{allowed_origins: [], tools: {allow: [], deny: []}}").unwrap(), Policy::default());
@@ -156,7 +156,7 @@ fn variables_are_read_as_files_are() {
         ("ceilings_env_deny", "AWS_* X", "ceilings: {env: {deny: ['AWS_*', X]}}"),
         ("ceilings_limits_memory", "1G", "ceilings: {limits: {memory: 1G}}"),
         ("ceilings_limits_cpu_time", "1h", "ceilings: {limits: {cpu_time: 1h}}"),
-        ("tools_pin", "refuse", "tools: {pin: refuse}"),
+        ("tools_pin", "block", "tools: {pin: block}"),
         ("tools_allow", "a b", "tools: {allow: [a, b]}"),
         ("warning_channels", "result tools", "warning: {channels: [tools, result]}"),
     ] {
@@ -201,7 +201,7 @@ fn of_two_policies_the_stricter_value_holds() {
     let low = "{min_cert_level: 1, cert_level_mode: warn, warning_threshold: 50, unscored: allow, hub_levels: trust, \
         min_tier: 1, new_permissions: allow, tools: {pin: allow}, warning: {channels: [result]}}";
     let high = "{min_cert_level: 3, cert_level_mode: strict, warning_threshold: 90, unscored: refuse, hub_levels: ignore, \
-        min_tier: 3, new_permissions: refuse, tools: {pin: refuse}, warning: {channels: [result, tools]}}";
+        min_tier: 3, new_permissions: refuse, tools: {pin: block}, warning: {channels: [result, tools]}}";
     for policy in [both(low, high), both(high, low)] {
         assert_eq!(text(policy), text(read(high).unwrap()));
     }

@@ -90,12 +90,12 @@ words! {
     #[derive(Default)]
     Pin {
         /// Nothing.
+        #[default]
         Allow = "allow",
         /// It warns.
-        #[default]
         Warn = "warn",
         /// It is kept from the client.
-        Refuse = "refuse",
+        Block = "block",
     }
 }
 

@@ -142,6 +142,7 @@ fn stand(subject: &Subject, evidence: &Evidence, policy: &Policy, now: Timestamp
             count(said, subject, &mut judgement);
             judgement.standing.findings = word.findings;
             judgement.standing.certifier = Some(word.signer.clone());
+            judgement.standing.tools = word.tools.clone();
         }
         None => by_hub(subject, evidence.hub.as_ref(), policy, &mut judgement),
     }

@@ -89,6 +89,12 @@ impl Edits {
         }
     }
 
+    /// Puts these in the place of a message.
+    pub fn instead(&mut self, message: &Message, others: &[u8]) {
+        // What stands there is JSON of smcp's own around an id that was read as JSON: no text is lost.
+        self.places.push((message.at.clone(), String::from_utf8_lossy(others).into_owned()));
+    }
+
     /// A notification before the line.
     pub fn notify_before(&mut self, text: &str) {
         self.before.push_str(&notification(text));
@@ -105,7 +111,7 @@ impl Edits {
         let text = escaped(text);
         let values = members.all(line, name);
         if values.is_empty() {
-            let comma = if members.0.is_empty() { "" } else { "," };
+            let comma = if members.members.is_empty() { "" } else { "," };
             self.insert(whole.end - 1, format!("{comma}\"{name}\":\"{text}\""));
             return true;
         }

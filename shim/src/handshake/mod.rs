@@ -13,6 +13,8 @@ mod edit;
 mod id;
 mod json;
 mod lines;
+mod lists;
+mod pins;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -23,8 +25,10 @@ use memchr::memchr;
 use edit::Edits;
 use id::Id;
 use json::{Span, elements, means, members, unescaped};
-use lines::Kind;
-pub use rules::{Channels, Due, Duties, error};
+use lines::Kind as Line;
+pub use lists::{Change, Item, Kind, List, Lists, canonical, plain};
+pub use pins::{Accepted, Found, Page, Pins, Words};
+pub use rules::{Channels, Due, Duties, SERVER_ERROR, error};
 pub use warning::{Warning, Why};
 
 /// What is kept of one message, to be read as a whole. Clients in TypeScript take no more than 10 MiB.
@@ -64,7 +68,7 @@ pub enum Passed {
 pub enum Broken {
     /// A line of the server's came to [`MOST_LINE`] without an end.
     EndlessLine,
-    /// A message that the rules on tools have to be held against is larger than [`MOST_HELD`].
+    /// A message that rules on tools or pins have to be held against is larger than [`MOST_HELD`].
     TooLargeToJudge,
 }
 
@@ -72,6 +76,8 @@ pub enum Broken {
 #[derive(Debug)]
 pub struct Handshake {
     duties: Duties,
+    /// What was seen of the server's lists, where they are held to something.
+    watch: Option<pins::Watch>,
     client: ClientLine,
     server: ServerLine,
     /// Requests whose answers matter.
@@ -85,6 +91,8 @@ pub struct Handshake {
     in_result: bool,
     /// A notification did.
     notified: bool,
+    /// A server of the older era declared that it logs: its client takes notifications.
+    logs: bool,
     /// The client has said all: every answer that is missing is awaited.
     ended: bool,
     /// So many of what is asked may be answered already.
@@ -134,6 +142,8 @@ struct Asked {
     what: What,
     /// It wants messages of the level `warning`, in the way of 2026-07-28.
     listens: bool,
+    /// Of a list, the page that it wants.
+    cursor: Option<String>,
 }
 
 /// What was asked.
@@ -141,7 +151,7 @@ struct Asked {
 enum What {
     Initialize,
     Discover,
-    Tools,
+    List(Kind),
     Call,
     Other,
 }
@@ -170,8 +180,9 @@ enum ServerLine {
 
 impl Handshake {
     /// At the beginning of a session.
-    pub fn new(duties: Duties) -> Handshake {
+    pub fn new(mut duties: Duties) -> Handshake {
         Handshake {
+            watch: duties.pins.take().map(pins::Watch::new),
             duties,
             client: ClientLine::Read(Vec::new()),
             server: ServerLine::Beginning(Vec::new()),
@@ -181,6 +192,7 @@ impl Handshake {
             settled: false,
             in_result: false,
             notified: false,
+            logs: false,
             ended: false,
             unseen: 0,
             missed: false,
@@ -206,6 +218,11 @@ impl Handshake {
         self.answered
     }
 
+    /// What was found out about the server's lists since this was asked last.
+    pub fn found(&mut self) -> Vec<Found> {
+        self.watch.as_mut().map(pins::Watch::take).unwrap_or_default()
+    }
+
     /// Whether the client has a part of a line, and waits for its end.
     pub fn is_within_a_line(&self) -> bool {
         matches!(self.server, ServerLine::Message)
@@ -227,7 +244,7 @@ impl Handshake {
     /// # Errors
     /// Where a message cannot be judged.
     pub fn client(&mut self, bytes: &[u8], out: &mut Output) -> Result<Passed, Broken> {
-        let holds = self.duties.tools.is_some();
+        let holds = self.holds();
         if !self.reads_requests() {
             return Ok(Passed::AsTheyCame);
         }
@@ -263,7 +280,7 @@ impl Handshake {
     pub fn client_ended(&mut self, last: &Last<'_>, out: &mut Output) {
         if let ClientLine::Read(held) = &mut self.client {
             let line = std::mem::take(held);
-            if !line.is_empty() && self.request(&line, out) && self.duties.tools.is_some() {
+            if !line.is_empty() && self.request(&line, out) && self.holds() {
                 out.to_server.extend_from_slice(&line);
             }
         }
@@ -271,7 +288,7 @@ impl Handshake {
         let answered = ids(last.answers, |line, message| message.last(line, "method").is_none());
         for id in ids(last.requests, |line, message| message.last(line, "method").is_some()) {
             if !answered.iter().chain(self.asked.iter().map(|asked| &asked.id)).any(|known| known.is(&id)) {
-                self.remember(Asked { id, what: What::Other, listens: false });
+                self.remember(Asked { id, what: What::Other, listens: false, cursor: None });
             }
         }
         self.unseen = last.unseen as usize;
@@ -322,23 +339,23 @@ impl Handshake {
                 joined = [&held, text].concat();
                 &joined
             };
-            let kind = lines::kind(beginning).or(is_whole.then_some(Kind::Stray));
+            let kind = lines::kind(beginning).or(is_whole.then_some(Line::Stray));
             self.server = match kind {
                 None => ServerLine::Beginning(beginning.to_owned()),
-                Some(Kind::Stray) => ServerLine::Stray,
-                Some(Kind::Message) if self.reads_answers() => ServerLine::Held(Vec::new()),
-                Some(Kind::Message) => ServerLine::Message,
+                Some(Line::Stray) => ServerLine::Stray,
+                Some(Line::Message) if self.reads_answers() => ServerLine::Held(Vec::new()),
+                Some(Line::Message) => ServerLine::Message,
             };
             match kind {
                 None => {
                     out.to_client.extend_from_slice(before);
                     return Ok(false);
                 }
-                Some(Kind::Stray) => {
+                Some(Line::Stray) => {
                     self.strays += 1;
                     out.stray.extend_from_slice(STRAY);
                 }
-                Some(Kind::Message) => self.messages += 1,
+                Some(Line::Message) => self.messages += 1,
             }
             if !held.is_empty() {
                 out.to_client.extend_from_slice(before);
@@ -425,11 +442,17 @@ impl Handshake {
         }
     }
 
+    /// Whether each request has to be judged before the server may have it.
+    fn holds(&self) -> bool {
+        self.duties.tools.is_some() || self.watch.as_ref().is_some_and(pins::Watch::blocks)
+    }
+
     /// Whether requests still have to be read.
     fn reads_requests(&self) -> bool {
         let later = self.channels();
         self.phase == Phase::Open
             || self.duties.tools.is_some()
+            || self.watch.is_some()
             || later.tools
             || (later.result && !self.in_result)
             || (!self.settled && (later.instructions || later.notification && !self.notified))
@@ -451,8 +474,18 @@ impl Handshake {
 
     /// A message that would be read is too large for that.
     fn too_large(&mut self) -> Result<(), Broken> {
-        if self.duties.tools.is_some() && self.asked.iter().any(|asked| asked.what == What::Tools) {
+        let awaits = |kinds: fn(Kind) -> bool| {
+            self.asked.iter().any(|asked| matches!(asked.what, What::List(kind) if kinds(kind)))
+        };
+        let of_rules = self.duties.tools.is_some() && awaits(|kind| kind == Kind::Tools);
+        let of_pins = self.watch.as_ref().is_some_and(pins::Watch::blocks) && awaits(|_| true);
+        if of_rules || of_pins {
             return Err(Broken::TooLargeToJudge);
+        }
+        for asked in &self.asked {
+            if let (Some(watch), What::List(kind)) = (&mut self.watch, asked.what) {
+                watch.too_large(kind);
+            }
         }
         self.missed |= self.awaits_handshake();
         Ok(())
@@ -465,8 +498,14 @@ impl Handshake {
     /// Reads a line of the client. Whether the server may have it; else the client was answered.
     fn request(&mut self, line: &[u8], out: &mut Output) -> bool {
         let messages = messages(line);
-        if let Some(tools) = &self.duties.tools
-            && let Some(answers) = rules::refuse(tools, line, &messages)
+        let tools = self.duties.tools.as_ref();
+        let watch = self.watch.as_ref().filter(|watch| watch.blocks());
+        let judge = |kind, name: &str| {
+            let denied = tools.filter(|_| kind == Kind::Tools).and_then(|tools| rules::denied(tools, name));
+            denied.or_else(|| watch.and_then(|watch| watch.refuses(kind, name)))
+        };
+        if self.holds()
+            && let Some(answers) = rules::refuse(line, &messages, judge)
         {
             let to = if self.is_within_a_line() { &mut self.later } else { &mut out.to_client };
             to.extend_from_slice(&answers);
@@ -496,7 +535,8 @@ impl Handshake {
             self.settled = false;
             self.phase = Phase::Open;
         }
-        let asked = Asked { id, what, listens: wants_warnings(line, message) };
+        let cursor = if let What::List(_) = what { cursor(line, message) } else { None };
+        let asked = Asked { id, what, listens: wants_warnings(line, message), cursor };
         if self.phase == Phase::Open || self.matters(&asked) {
             self.remember(asked);
         }
@@ -514,7 +554,8 @@ impl Handshake {
         let channels = self.channels();
         let by_what = match asked.what {
             What::Initialize | What::Discover => channels.instructions,
-            What::Tools => channels.tools || self.duties.tools.is_some(),
+            What::List(Kind::Tools) => channels.tools || self.duties.tools.is_some() || self.watch.is_some(),
+            What::List(_) => self.watch.is_some(),
             What::Call => channels.result && !self.in_result,
             What::Other => false,
         };
@@ -548,7 +589,8 @@ impl Handshake {
     fn one_answer(&mut self, line: &[u8], message: &Message, edits: &mut Edits) {
         let results = message.all(line, "result");
         let is_answer = !results.is_empty() || !message.all(line, "error").is_empty();
-        if !is_answer || !message.all(line, "method").is_empty() {
+        // One that has a method, too, is an answer to whoever takes it for one.
+        if !is_answer || results.is_empty() && !message.all(line, "method").is_empty() {
             return;
         }
         let ids: Vec<Id> = message.all(line, "id").into_iter().filter_map(|value| Id::of(&line[value])).collect();
@@ -561,11 +603,14 @@ impl Handshake {
         let of = |what: fn(&What) -> bool| to.iter().any(|asked| what(&asked.what));
         let is_handshake =
             of(What::is_handshake) || self.phase == Phase::Open && results.iter().any(|at| looks_like_one(line, at));
+        if of(What::is_initialize) && results.iter().any(|at| logs(line, at)) {
+            self.logs = true;
+        }
         if let Some(due) = self.duties.warning.clone() {
             if is_handshake && channels.instructions && !edits.instructions(line, &results, &due.text) {
                 self.missed |= !results.is_empty();
             }
-            if of(|what| *what == What::Tools) && channels.tools {
+            if of(What::is_of_tools) && channels.tools {
                 edits.descriptions(line, &results, &due.text);
             }
             if of(|what| *what == What::Call) && channels.result && !self.in_result {
@@ -575,14 +620,17 @@ impl Handshake {
                 if to.iter().any(|asked| asked.listens) {
                     self.notified = true;
                     edits.notify_before(&due.text);
-                } else if of(|what| *what == What::Initialize) && results.iter().any(|at| logs(line, at)) {
+                } else if of(What::is_initialize) && results.iter().any(|at| logs(line, at)) {
                     self.notified = true;
                     edits.notify_after(&due.text);
                 }
             }
         }
-        if let Some(tools) = self.duties.tools.as_ref().filter(|_| of(|what| *what == What::Tools)) {
+        if let Some(tools) = self.duties.tools.as_ref().filter(|_| of(What::is_of_tools)) {
             edits.without_denied(line, &results, tools);
+        }
+        if !results.is_empty() {
+            self.compare(line, message, &results, &to, edits);
         }
         let nothing_is_due = self.duties.warning.is_none() && self.answered;
         // Whoever asks for anything else without `initialize` is of the newer era.
@@ -592,15 +640,49 @@ impl Handshake {
     }
 }
 
+impl Handshake {
+    /// Holds a list to what was accepted; where it may not pass, errors stand in its place.
+    fn compare(&mut self, line: &[u8], message: &Message, results: &[Span], to: &[Asked], edits: &mut Edits) {
+        let Some(watch) = &mut self.watch else { return };
+        let mut instead: Option<String> = None;
+        for asked in to {
+            let What::List(kind) = asked.what else { continue };
+            let tools = self.duties.tools.as_ref().filter(|_| kind == Kind::Tools);
+            let permits = |name: &str| tools.is_none_or(|tools| tools.judge(name).is_ok());
+            match watch.page(kind, asked.cursor.as_deref(), line, results, permits) {
+                Page::Passes => {}
+                Page::Withheld(why) => instead = instead.or(Some(format!("smcp: {why}"))),
+                Page::Told(_) if !self.duties.notifies => {}
+                Page::Told(what) if asked.listens => edits.notify_before(&format!("[smcp] {what}")),
+                Page::Told(what) if self.logs => edits.notify_after(&format!("[smcp] {what}")),
+                Page::Told(_) => {}
+            }
+        }
+        if let Some(why) = instead {
+            let errors = to.iter().map(|asked| rules::failed(asked.id.raw(), SERVER_ERROR, &why, None));
+            let is_alone = line[..message.at.start].iter().all(u8::is_ascii_whitespace);
+            let between = if is_alone { &b"\n"[..] } else { b"," };
+            edits.instead(message, &errors.collect::<Vec<_>>().join(between));
+        }
+    }
+}
+
 impl What {
     fn of(method: &str) -> What {
         match method {
             "initialize" => What::Initialize,
             "server/discover" => What::Discover,
-            "tools/list" => What::Tools,
             "tools/call" => What::Call,
-            _ => What::Other,
+            method => Kind::ALL.into_iter().find(|kind| kind.method() == method).map_or(What::Other, What::List),
         }
+    }
+
+    fn is_initialize(&self) -> bool {
+        *self == What::Initialize
+    }
+
+    fn is_of_tools(&self) -> bool {
+        *self == What::List(Kind::Tools)
     }
 
     fn is_handshake(&self) -> bool {
@@ -610,12 +692,15 @@ impl What {
 
 /// A message and where its members are.
 #[derive(Debug)]
-pub struct Message(Vec<json::Member>);
+pub struct Message {
+    at: Span,
+    members: Vec<json::Member>,
+}
 
 impl Message {
     /// The values of all members of this name.
     fn all(&self, line: &[u8], name: &str) -> Vec<Span> {
-        let found = self.0.iter().filter(|member| means(&line[member.key.clone()], name));
+        let found = self.members.iter().filter(|member| means(&line[member.key.clone()], name));
         found.map(|member| member.value.clone()).collect()
     }
 
@@ -642,7 +727,7 @@ fn ids(lines: &[u8], wanted: fn(&[u8], &Message) -> bool) -> Vec<Id> {
 }
 
 fn object(line: &[u8], at: &Span) -> Option<Message> {
-    members(line, at).map(Message)
+    members(line, at).map(|members| Message { at: at.clone(), members })
 }
 
 /// A string's text.
@@ -651,6 +736,12 @@ fn text(line: &[u8], at: &Span) -> Option<String> {
         [b'"', inner @ .., b'"'] => Some(unescaped(inner)),
         _ => None,
     }
+}
+
+/// The page that a request for a list wants.
+fn cursor(line: &[u8], message: &Message) -> Option<String> {
+    let params = message.last(line, "params").and_then(|at| object(line, &at))?;
+    params.last(line, "cursor").and_then(|at| text(line, &at))
 }
 
 /// The request that a notification takes back.

@@ -3,6 +3,8 @@
 use bundle::policy::Tools;
 
 use super::json::Span;
+use super::lists::Kind;
+use super::pins::Pins;
 use super::{Message, elements, object, text};
 
 /// What the relay has to do beside passing bytes on.
@@ -12,6 +14,10 @@ pub struct Duties {
     pub warning: Option<Due>,
     /// Which tools the client may have, where not all.
     pub tools: Option<Tools>,
+    /// What the server's lists are held to, where they are.
+    pub pins: Option<Pins>,
+    /// Whether a client that takes notifications is told by one that a list is another than what was accepted.
+    pub notifies: bool,
 }
 
 /// A warning that is due, and its ways to models and people.
@@ -54,39 +60,57 @@ pub fn permits_listed(tools: &Tools, line: &[u8], tool: &Span) -> bool {
     names.iter().filter_map(|at| text(line, at)).all(|name| tools.judge(&name).is_ok())
 }
 
-/// The answers to a line that asks for a tool which is not permitted; `None` where the server may have the line. Of a batch
-/// nothing passes then.
-pub fn refuse(tools: &Tools, line: &[u8], messages: &[Message]) -> Option<Vec<u8>> {
-    let mut called = messages.iter().flat_map(|message| called(line, message));
-    let (name, by) = called.find_map(|name| tools.judge(&name).err().map(|by| (name.clone(), by.to_string())))?;
-    let shown: String = name.chars().take(100).collect();
-    let said =
-        format!("smcp: the tool {shown:?} is not permitted by policy.tools ({by}); nothing was passed to the server");
+/// The answers to a line that asks for something which is not permitted, as `judge` says of each; `None` where the server may
+/// have the line. Of a batch nothing passes then.
+pub fn refuse(line: &[u8], messages: &[Message], judge: impl Fn(Kind, &str) -> Option<String>) -> Option<Vec<u8>> {
+    let mut asked_for = messages.iter().flat_map(|message| asked_for(line, message));
+    let said = asked_for.find_map(|(kind, name)| judge(kind, &name))?;
     let ids = messages.iter().filter_map(|message| message.last(line, "id"));
-    Some(ids.flat_map(|id| error(&line[id], INVALID_PARAMS, &said, None)).collect())
+    Some(ids.flat_map(|id| error(&line[id], INVALID_PARAMS, &format!("smcp: {said}"), None)).collect())
 }
 
-/// The tools that a message may call, whichever of equal members a server takes.
-fn called(line: &[u8], message: &Message) -> Vec<String> {
-    let methods = message.all(line, "method");
-    if !methods.iter().filter_map(|at| text(line, at)).any(|method| method == "tools/call") {
-        return Vec::new();
-    }
-    let params = message.all(line, "params").into_iter().filter_map(|at| object(line, &at));
-    let names = params.flat_map(|params| params.all(line, "name"));
-    names.filter_map(|at| text(line, &at)).collect()
+/// Why policy refuses a call of a tool.
+pub fn denied(tools: &Tools, name: &str) -> Option<String> {
+    let by = tools.judge(name).err()?;
+    let shown: String = name.chars().take(100).collect();
+    Some(format!("the tool {shown:?} is not permitted by policy.tools ({by}); nothing was passed to the server"))
+}
+
+/// What a message may ask for by its name, whichever of equal members a server takes.
+fn asked_for(line: &[u8], message: &Message) -> Vec<(Kind, String)> {
+    let methods = message.all(line, "method").into_iter().filter_map(|at| text(line, &at));
+    let kinds = methods.filter_map(|method| match method.as_str() {
+        "tools/call" => Some(Kind::Tools),
+        "prompts/get" => Some(Kind::Prompts),
+        "resources/read" => Some(Kind::Resources),
+        _ => None,
+    });
+    let of_kind = |kind: Kind| {
+        let params = message.all(line, "params").into_iter().filter_map(|at| object(line, &at));
+        let names = params.flat_map(|params| params.all(line, kind.key())).filter_map(|at| text(line, &at));
+        names.map(|name| (kind, name)).collect::<Vec<_>>()
+    };
+    kinds.flat_map(of_kind).collect()
 }
 
 /// JSON-RPC 2.0: the method's parameters are wrong, which is what servers say of a tool that they do not have.
 const INVALID_PARAMS: i32 = -32602;
 
+/// JSON-RPC 2.0 leaves -32000 to -32099 to servers.
+pub const SERVER_ERROR: i32 = -32000;
+
 /// A line with an error for the request of this id, as its client wrote it.
 pub fn error(id: &[u8], code: i32, message: &str, data: Option<serde_json::Value>) -> Vec<u8> {
+    [&failed(id, code, message, data)[..], b"\n"].concat()
+}
+
+/// The same without the line's end.
+pub fn failed(id: &[u8], code: i32, message: &str, data: Option<serde_json::Value>) -> Vec<u8> {
     let mut error = serde_json::json!({"code": code, "message": message});
     if let Some(data) = data {
         error["data"] = data;
     }
-    [b"{\"jsonrpc\":\"2.0\",\"id\":", id, b",\"error\":", error.to_string().as_bytes(), b"}\n"].concat()
+    [b"{\"jsonrpc\":\"2.0\",\"id\":", id, b",\"error\":", error.to_string().as_bytes(), b"}"].concat()
 }
 
 /// The elements of the arrays that a result has by this name.
