@@ -192,7 +192,7 @@ fn a_cage_changes_nothing_of_a_package() {
 }
 
 /// A directory with the probe and its `smcp.toml`.
-fn source(world: &World) -> String {
+pub fn source(world: &World) -> String {
     world.directory("source");
     world.file("source/smcp.toml", TOML);
     let program = world.file("source/probe", std::fs::read(probe::path()).expect("the probe was compiled"));

@@ -47,6 +47,8 @@ mod run_why;
 mod servers;
 mod signed;
 mod signing;
+mod sources;
+mod stand_in;
 mod tier;
 mod tiers;
 mod violent_ends;

@@ -197,6 +197,9 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Reference(error) => error.hint().map(Into::into),
+            Self::NotBuilt(source) if source.starts_with("mcp:") => {
+                Some("name the package itself: npm:NAME, pypi:NAME or a reference in an OCI registry".into())
+            }
             Self::NotBuilt(source) => Some(format!("make a package of it first: smcp build {source} -t NAME")),
             Self::Ambiguous { place, .. } => Some(format!("name one of them: {place}:REF")),
             Self::Offline(name) => Some(format!("fetch it while there is a network: smcp pull {name}")),

@@ -21,6 +21,7 @@ pub mod json;
 mod layout;
 mod lock;
 pub mod media_type;
+mod packages;
 mod platform;
 mod push;
 mod reference;
@@ -42,15 +43,16 @@ pub use error::{Error, Kind, Result};
 pub use fetch::{Image, Pending, Progress, configure, fetch};
 pub use hub::{Convert, Delivered, HUB_BUNDLE, HUB_MANIFEST, Offered, Stated, Unmake};
 pub use image::{Document, ImageError, ImageIndex, ImageManifest, MAX_CONFIG, MAX_MANIFEST};
+pub use packages::{Index, Npm, Packages, Python};
 pub use platform::Platform;
 pub use push::{Pushed, push};
 pub use reference::{LayoutRef, Name, PackageName, Reference, ReferenceError, Selector};
 pub use rootfs::{Rules, tree_id};
 pub use secret::{REDACTED, Secret};
 pub use source::{
-    Freshness, Mode, Network, Resolved, Source, Way, canonical, family, referrers, registry_host, resolve,
+    Freshness, Making, Mode, Network, Resolved, Source, Way, canonical, family, referrers, registry_host, resolve,
 };
 pub use store::{
-    Allowance, Blob, BlobLock, BlobReader, BlobWriter, LayerLock, Lease, Origin, Remembered, Removed, StagedLayer,
-    Staging, Store, Verdict, Verified,
+    Allowance, Blob, BlobLock, BlobReader, BlobWriter, LayerLock, Lease, Made, Origin, Remembered, Removed,
+    StagedLayer, Staging, Store, Verdict, Verified,
 };

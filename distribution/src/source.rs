@@ -1,6 +1,7 @@
 //! From a reference to the manifest of an image: the store first, and a registry only where that is needed.
 
 mod layout;
+mod made;
 mod remote;
 
 use std::path::PathBuf;
@@ -10,7 +11,8 @@ use std::time::Duration;
 use crate::hub::Stated;
 use crate::registry::{Patience, Sources};
 use crate::{
-    Access, Descriptor, Document, Error, ImageManifest, Platform, Reference, Result, Selector, Store, platform,
+    Access, Descriptor, Document, Error, ImageManifest, Packages, Platform, Reference, Result, Selector, Store,
+    platform,
 };
 
 pub(crate) use layout::{open_blob, read_manifest};
@@ -33,20 +35,22 @@ pub fn resolve(reference: &Reference, store: &Store, net: &Network) -> Result<Re
         Reference::Registry(name) => remote::resolve(name, store, net),
         Reference::OciLayout(place) => layout::resolve(place, store, net),
         Reference::Npm(_) | Reference::Pypi(_) | Reference::Mcp(_) | Reference::Directory(_) | Reference::Mcpb(_) => {
-            Err(Error::NotBuilt(reference.to_string()))
+            made::resolve(reference, store, net)
         }
     }
 }
 
 /// The name under which the store remembers a reference: registry and tag are always written out.
 ///
+/// What is made on this machine of a source has the source's name, with what it is made by.
+///
 /// # Errors
-/// Where the reference is a source, not a package, or the configured registry is no address.
+/// Where nothing is made of the reference, the configured registry is no address, or settings cannot be read.
 pub fn canonical(reference: &Reference, net: &Network) -> Result<String> {
     match reference {
         Reference::Registry(name) => remote::locate(name, net).map(|place| place.name()),
         Reference::OciLayout(place) => layout::canonical(place),
-        _ => Err(Error::NotBuilt(reference.to_string())),
+        source => made::canonical(source, net),
     }
 }
 
@@ -61,7 +65,7 @@ pub fn family(reference: &Reference, net: &Network) -> Result<String> {
             remote::locate(name, net).map(|place| format!("{}/{}", place.host, place.repository))
         }
         Reference::OciLayout(place) => layout::family(place),
-        _ => Err(Error::NotBuilt(reference.to_string())),
+        source => made::family(source, net),
     }
 }
 
@@ -76,12 +80,37 @@ pub struct Network {
     pub platform: Platform,
     /// How registries are reached, and as whom.
     pub access: Arc<Access>,
+    /// What packages of sources are made by.
+    pub making: Making,
+}
+
+/// What decides, beside the name of a source, what is made of it.
+#[derive(Debug, Clone, Default)]
+pub struct Making {
+    /// Where npm's and python's packages are from.
+    pub packages: Arc<Packages>,
+    /// Which program of the package is the server.
+    pub bin: Option<String>,
+    /// Run by the interpreter of this machine.
+    pub host_runtime: bool,
 }
 
 impl Network {
     /// For the platform that this program runs on, as nobody in particular.
     pub fn new(registry: impl Into<String>, mode: Mode) -> Self {
-        Self { registry: registry.into(), mode, platform: Platform::host(), access: Arc::default() }
+        Self {
+            registry: registry.into(),
+            mode,
+            platform: Platform::host(),
+            access: Arc::default(),
+            making: Making::default(),
+        }
+    }
+
+    /// The same for packages that are made otherwise.
+    #[must_use]
+    pub fn making(self, making: Making) -> Self {
+        Self { making, ..self }
     }
 
     /// The same with another way to registries.
@@ -175,7 +204,7 @@ pub enum Source {
         /// Path of the repository.
         repository: String,
     },
-    /// An OCI layout directory.
+    /// An OCI layout directory; for what was made here, the store itself.
     Layout(PathBuf),
 }
 

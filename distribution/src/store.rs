@@ -34,7 +34,7 @@ use crate::{Digest, Error, Result, disk, layout, lock};
 pub use blob::{Blob, BlobLock, BlobReader, BlobWriter, Verified};
 pub use collect::{Allowance, Verdict};
 pub use layer::{LayerLock, StagedLayer, Staging};
-pub use refs::{Origin, Remembered};
+pub use refs::{Made, Origin, Remembered};
 pub use remove::{Lease, Removed};
 
 const DIRECTORIES: [&str; 7] = ["blobs/sha256", "layers", "refs", "trash", "tmp", "locks", "blobs"];

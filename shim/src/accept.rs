@@ -12,6 +12,7 @@ use bundle::{Asked, Package, Reason, ReasonKind, Signer};
 use distribution::{Digest, Resolved};
 use serde::{Deserialize, Serialize};
 
+use crate::cli;
 use crate::exit::{self, Failure};
 use crate::learn::is_yes;
 use crate::pins::Place;
@@ -26,8 +27,8 @@ const LOCK: &str = "smcp.lock";
 ///
 /// # Errors
 /// Where the package cannot be had, policy refuses it, or the file cannot be written.
-pub fn accept(text: &str, lock: bool, settings: &Settings) -> Result<(), Failure> {
-    let seen = Seen::of(text, settings)?;
+pub fn accept(text: &str, made: &cli::Making, lock: bool, settings: &Settings) -> Result<(), Failure> {
+    let seen = Seen::of(text, made, settings)?;
     let (_pending, package, verdict) = seen.judged(settings)?;
     let resolved = &seen.resolved;
     verdict.judgement.passed()?;

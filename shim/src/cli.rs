@@ -77,6 +77,9 @@ pub enum Command {
         /// Registry of names without one
         #[arg(long, value_name = "URL")]
         registry: Option<String>,
+        /// How it is made, of a source.
+        #[command(flatten)]
+        making: Making,
     },
     /// Publish a package from the store
     Push {
@@ -102,6 +105,9 @@ pub enum Command {
         /// The package
         #[arg(value_name = "REF")]
         reference: String,
+        /// How it is made, of a source.
+        #[command(flatten)]
+        making: Making,
         /// As JSON
         #[arg(long)]
         json: bool,
@@ -123,6 +129,9 @@ pub enum Command {
         /// The package
         #[arg(value_name = "REF")]
         reference: String,
+        /// How it is made, of a source.
+        #[command(flatten)]
+        making: Making,
         /// In the project's smcp.lock in the working directory, for `run --locked`
         #[arg(long)]
         lock: bool,
@@ -258,6 +267,9 @@ pub struct Run {
     /// Ask the registry also where the store has a recent answer
     #[arg(long)]
     pub refresh: bool,
+    /// How it is made, of a source.
+    #[command(flatten)]
+    pub making: Making,
     /// Memory of the cage, as 512M or 1Gi
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
@@ -348,6 +360,17 @@ pub struct Run {
     /// With --dry-run: as JSON
     #[arg(long, requires = "dry_run")]
     pub json: bool,
+}
+
+/// What decides, beside its name, what is made of npm:NAME, pypi:NAME or ./dir.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Making {
+    /// Of npm:NAME and pypi:NAME: which program of the package is the server, where it has several
+    #[arg(long, value_name = "NAME")]
+    pub bin: Option<String>,
+    /// `host`: of npm:NAME, pypi:NAME and ./dir: run it by the interpreter of this machine
+    #[arg(long, value_name = "host")]
+    pub runtime: Option<HostRuntime>,
 }
 
 impl Run {
@@ -519,6 +542,9 @@ pub enum Policy {
         /// The package
         #[arg(value_name = "REF")]
         reference: String,
+        /// How it is made, of a source.
+        #[command(flatten)]
+        making: Making,
         /// As JSON
         #[arg(long)]
         json: bool,

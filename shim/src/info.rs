@@ -6,6 +6,7 @@ use runtime::{Caller, Identity, UserFlag};
 use serde_json::{Value, json};
 
 use crate::accept::Acceptance;
+use crate::cli;
 use crate::exit::Failure;
 use crate::record::grants;
 use crate::run::caller_env;
@@ -17,8 +18,8 @@ use crate::verdict::Seen;
 ///
 /// # Errors
 /// Where it cannot be had or read.
-pub fn info(text: &str, as_json: bool, settings: &Settings) -> Result<(), Failure> {
-    let seen = Seen::of(text, settings)?;
+pub fn info(text: &str, made: &cli::Making, as_json: bool, settings: &Settings) -> Result<(), Failure> {
+    let seen = Seen::of(text, made, settings)?;
     let (_pending, package, mut verdict) = seen.judged(settings)?;
     let Seen { store, network, reference, resolved } = &seen;
     let identity = Identity::of_caller(&Caller::of_this_process(), UserFlag::Default, 0);

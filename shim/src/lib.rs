@@ -30,6 +30,7 @@ mod secrets;
 pub mod settings;
 mod show;
 mod sign;
+mod sources;
 mod store;
 mod tool;
 mod unpack;
@@ -57,6 +58,9 @@ pub fn main() -> ExitCode {
     }
     if arguments.get(1).is_some_and(|word| word == tool::VERB) {
         return ExitCode::from(tool::child(&arguments[2..]));
+    }
+    if arguments.get(1).is_some_and(|word| word == sources::VERB) {
+        return ExitCode::from(sources::child(&arguments[2..]));
     }
     let early = Early::of(&arguments);
     let cli = match Cli::read(&arguments) {
@@ -113,19 +117,21 @@ fn dispatch(cli: &Cli, settings: Result<Settings, Failure>, early: Option<Early>
     }
     let done = settings.and_then(|settings| match command {
         Command::Run(_) | Command::Learn(_) => unreachable!("handled above"),
-        Command::Pull { references, registry } => store::pull(references, registry.as_deref(), &settings),
+        Command::Pull { references, registry, making } => {
+            store::pull(references, registry.as_deref(), making, &settings)
+        }
         Command::Push { reference, target } => store::push(reference, target.as_deref(), &settings),
         Command::Login(typed) => login::login(typed, &settings),
         Command::Logout { registry } => login::logout(registry.as_deref(), &settings),
         Command::Build(typed) => store::build(typed, cli.globals.config.as_deref(), &settings),
-        Command::Info { reference, json } => info::info(reference, *json, &settings),
-        Command::Accept { reference, lock } => accept::accept(reference, *lock, &settings),
+        Command::Info { reference, making, json } => info::info(reference, making, *json, &settings),
+        Command::Accept { reference, making, lock } => accept::accept(reference, making, *lock, &settings),
         Command::Policy { command: cli::Policy::Show { json } } => {
             policy::show(*json, &settings);
             Ok(())
         }
-        Command::Policy { command: cli::Policy::Check { reference, json } } => {
-            policy::check(reference, *json, &settings)
+        Command::Policy { command: cli::Policy::Check { reference, making, json } } => {
+            policy::check(reference, making, *json, &settings)
         }
         Command::Cache { command } => store::cache(command, &settings),
         Command::Key { command: cli::Key::Generate { output, kind } } => key::generate(output, *kind),

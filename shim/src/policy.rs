@@ -6,6 +6,7 @@ use runtime::{Caller, Identity, UserFlag};
 use serde_json::{Value, json};
 
 use crate::accept::Acceptance;
+use crate::cli;
 use crate::exit::{self, Failure};
 use crate::info;
 use crate::run::caller_env;
@@ -36,8 +37,8 @@ pub fn show(as_json: bool, settings: &Settings) {
 ///
 /// # Errors
 /// Of code 121 where it would not run, and where the package cannot be had.
-pub fn check(text: &str, as_json: bool, settings: &Settings) -> Result<(), Failure> {
-    let seen = Seen::of(text, settings)?;
+pub fn check(text: &str, made: &cli::Making, as_json: bool, settings: &Settings) -> Result<(), Failure> {
+    let seen = Seen::of(text, made, settings)?;
     let (_pending, package, mut verdict) = seen.judged(settings)?;
     let Seen { network, reference, resolved, .. } = &seen;
     Acceptance::of(&mut verdict, &package, settings)?;

@@ -34,6 +34,7 @@ use crate::ring::Ring;
 use crate::secrets::{self, SecretFlag};
 use crate::settings::Settings;
 use crate::show;
+use crate::sources;
 use crate::unpack;
 use crate::verdict::Verdict;
 use crate::witness::Witness;
@@ -182,6 +183,7 @@ fn story(
     let reference: Reference = typed.reference().parse()?;
 
     let store = Store::open(&settings.cache)?;
+    sources::ready(&reference, &store, &network, settings)?;
     let resolved = resolve(&reference, &store, &network)?;
     record.resolved(&resolved);
     show::stale(&resolved);
@@ -208,7 +210,8 @@ fn story(
     grant.notes.iter().for_each(|note| show::warn(note));
     record.granted(&grant);
     let secrets = secrets::of_run(typed, &request.env, &package, &grant);
-    let warning = warning(&resolved.name, &verdict);
+    // By what it is made would be too much for a model.
+    let warning = warning(resolved.name.split('?').next().unwrap_or(&resolved.name), &verdict);
     record.warned(warning.as_ref());
     ask_to_go_on(typed, warning.as_ref())?;
     let shown = Download::awaited(&resolved);
@@ -528,7 +531,7 @@ fn network(typed: &cli::Run, settings: &Settings) -> Network {
     } else {
         Mode::CacheFirst { refresh: settings.refresh }
     };
-    settings.network(typed.registry.as_deref(), mode)
+    settings.network_for(typed.registry.as_deref(), mode, &typed.making)
 }
 
 /// What the judgement takes from the caller.
@@ -546,8 +549,10 @@ pub fn caller_env(
         .map_err(|why| Failure::new(exit::USAGE, format!("the working directory cannot be read: {why}")))?;
     let mut protected = settings.protected();
     // A server that could write where it comes from could replace itself.
-    if let Reference::OciLayout(layout) = reference {
-        protected.push(cwd.join(&layout.dir));
+    match reference {
+        Reference::OciLayout(layout) => protected.push(cwd.join(&layout.dir)),
+        Reference::Directory(path) | Reference::Mcpb(path) => protected.push(cwd.join(path)),
+        _ => {}
     }
     Ok(CallerEnv {
         vars: std::env::vars_os().collect(),

@@ -12,7 +12,9 @@ use std::time::Duration;
 use bundle::policy::{Policy, Section};
 use bundle::{Limits, parse_count, parse_duration, parse_millicores, parse_size};
 use clap::ValueEnum;
-use distribution::{Access, Allowance, DockerFile, HostAccess, Mode, Name, Network, Reference, Secret, registry_host};
+use distribution::{
+    Access, Allowance, DockerFile, HostAccess, Making, Mode, Name, Network, Packages, Reference, Secret, registry_host,
+};
 use runtime::Tier;
 use runtime::egress::Proxies;
 use runtime::journal::{self, Journal, JournalError};
@@ -31,6 +33,8 @@ const DEFAULT_REGISTRY: &str = "https://registry.mcp-hub.info";
 /// What is configured.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// The file that `--config` names.
+    pub file: Option<PathBuf>,
     /// Registry of names without one.
     pub registry: String,
     /// How registries are reached, and where credentials for them lie.
@@ -93,6 +97,7 @@ impl Settings {
         access.convert = Some(|delivered, store| bundle::from_hub(delivered, store, &crate::unpack::in_a_process));
         access.unmake = Some(bundle::to_hub);
         Settings {
+            file: None,
             registry: DEFAULT_REGISTRY.into(),
             access,
             registry_token: None,
@@ -121,7 +126,7 @@ impl Settings {
     }
 
     fn read_with(organisation: &Path, named: Option<&Path>) -> Result<Settings, Failure> {
-        let mut settings = Settings::defaults();
+        let mut settings = Settings { file: named.map(Path::to_owned), ..Settings::defaults() };
         settings.read_organisation(organisation)?;
         let user_file = settings.home.join("config.yaml");
         let named = named.map(Path::to_owned).or_else(|| env::var_os("MCP_CONFIG").map(PathBuf::from));
@@ -292,7 +297,16 @@ impl Settings {
             of_host.token = Some(token.clone());
             access.hosts.insert(host, of_host);
         }
-        Network::new(registry.unwrap_or(&self.registry), mode).through(Arc::new(access))
+        let home = env::home_dir().unwrap_or_else(|| PathBuf::from("/"));
+        let making = Making { packages: Arc::new(Packages::of(&home)), ..Making::default() };
+        Network::new(registry.unwrap_or(&self.registry), mode).through(Arc::new(access)).making(making)
+    }
+
+    /// The same, for packages of sources that are made as the flags say.
+    pub fn network_for(&self, registry: Option<&str>, mode: Mode, made: &cli::Making) -> Network {
+        let network = self.network(registry, mode);
+        let packages = network.making.packages.clone();
+        network.making(Making { packages, bin: made.bin.clone(), host_runtime: made.runtime.is_some() })
     }
 
     /// Opens the audit log.

@@ -15,6 +15,7 @@ use crate::exit::{self, Failure};
 use crate::progress::Download;
 use crate::settings::Settings;
 use crate::show::{self, outln};
+use crate::sources;
 use crate::tool;
 use crate::unpack;
 use crate::verdict::Verdict;
@@ -23,11 +24,17 @@ use crate::verdict::Verdict;
 ///
 /// # Errors
 /// At the first that cannot be had.
-pub fn pull(references: &[String], registry: Option<&str>, settings: &Settings) -> Result<(), Failure> {
+pub fn pull(
+    references: &[String],
+    registry: Option<&str>,
+    made: &cli::Making,
+    settings: &Settings,
+) -> Result<(), Failure> {
     let store = Store::open(&settings.cache)?;
-    let network = settings.network(registry, Mode::Refresh);
+    let network = settings.network_for(registry, Mode::Refresh, made);
     for text in references {
         let reference: Reference = text.parse()?;
+        sources::ready(&reference, &store, &network, settings)?;
         let resolved = resolve(&reference, &store, &network)?;
         show::stale(&resolved);
         let pending = Pending::new(&resolved, &store)?;

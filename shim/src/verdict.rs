@@ -5,10 +5,12 @@ use bundle::{Bounds, Package};
 use distribution::{Mode, Network, Pending, Reference, Resolved, Store, configure, registry_host, resolve};
 use jiff::Timestamp;
 
+use crate::cli;
 use crate::evidence;
 use crate::exit::Failure;
 use crate::run::family;
 use crate::settings::Settings;
+use crate::sources;
 
 /// The policy in force, and what it says of one package.
 pub struct Verdict {
@@ -33,14 +35,15 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Looks a package up; asks its registry where it is not in the store.
+    /// Looks a package up; asks its registry where it is not in the store. What is made of a source is made, and stays there.
     ///
     /// # Errors
     /// Where there is none of that name, or it cannot be had.
-    pub fn of(text: &str, settings: &Settings) -> Result<Seen, Failure> {
+    pub fn of(text: &str, made: &cli::Making, settings: &Settings) -> Result<Seen, Failure> {
         let store = Store::open(&settings.cache)?;
-        let network = settings.network(None, Mode::CacheFirst { refresh: settings.refresh });
+        let network = settings.network_for(None, Mode::CacheFirst { refresh: settings.refresh }, made);
         let reference: Reference = text.parse()?;
+        sources::ready(&reference, &store, &network, settings)?;
         let resolved = resolve(&reference, &store, &network)?;
         Ok(Seen { store, network, reference, resolved })
     }

@@ -26,8 +26,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use distribution::Digest;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -48,6 +50,31 @@ const NEVER: [&str; 8] =
     ["**/.git", "**/.hg", "**/.svn", "**/.DS_Store", "**/__pycache__", "**/.env", "**/.env.*", "smcp.toml"];
 
 const APP: &str = "/app";
+
+/// A text that changes with the files of a directory, or with one file: names, sizes, times and modes, since reading all of them
+/// would take a start too long.
+///
+/// # Errors
+/// Where they cannot be listed.
+pub fn fingerprint(source: &Path) -> Result<String, BuildError> {
+    let failed = || BuildError::io(format!("reading {}", source.display()));
+    let mut text = String::new();
+    let mut add = |name: &Path, on_disk: &Path| -> Result<(), BuildError> {
+        let about = fs::symlink_metadata(on_disk).map_err(failed())?;
+        let (length, changed) = (about.len(), (about.ctime(), about.ctime_nsec()));
+        text.push_str(&format!("{} {:o} {length} {changed:?} {}\n", name.display(), about.mode(), about.ino()));
+        Ok(())
+    };
+    if source.is_dir() {
+        let counts = |path: &Path| path == Path::new("smcp.toml") || !NEVER.iter().any(|pattern| names(pattern, path));
+        for (path, _) in tree::entries(source, &counts)? {
+            add(&path, &source.join(&path))?;
+        }
+    } else {
+        add(source, source)?;
+    }
+    Ok(Digest::of(text.as_bytes()).to_string())
+}
 
 /// The table `[build]`.
 #[derive(Debug, Default, Deserialize)]

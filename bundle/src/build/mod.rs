@@ -30,6 +30,7 @@ use distribution::{Descriptor, Lease, Reference, Store};
 
 use crate::manifest::Manifest;
 pub use caged::{Cage, Caged};
+pub use directory::fingerprint;
 pub use error::BuildError;
 pub use image::{BASE, DEBIAN, DOWNLOADS, RUNTIME};
 use staging::Staging;

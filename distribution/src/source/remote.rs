@@ -273,8 +273,15 @@ mod tests {
             (now, Origin::Built, Mode::Refresh, false),
         ] {
             let descriptor = Descriptor::new("", Digest::of(""), 0);
-            let known =
-                Remembered { reference: "x".into(), descriptor, resolved_at, origin, used_at: now, stated: None };
+            let known = Remembered {
+                reference: "x".into(),
+                descriptor,
+                resolved_at,
+                origin,
+                used_at: now,
+                stated: None,
+                made: None,
+            };
             assert_eq!(is_fresh(&known, mode), want, "{origin:?} {mode:?} {resolved_at:?}");
         }
     }

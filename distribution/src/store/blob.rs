@@ -107,6 +107,11 @@ impl Store {
         Turn::wait(self.at("locks").join(format!("blob-{}", digest.hex()))).map(BlobLock)
     }
 
+    /// Waits until no other process or thread makes what has that name; look again whether it is there now.
+    pub fn lock_name(&self, name: &str) -> Result<BlobLock> {
+        Turn::wait(self.at("locks").join(format!("name-{}", Digest::of(name).hex()))).map(BlobLock)
+    }
+
     /// The verified bytes of a manifest or index of which only the digest is known.
     pub(crate) fn manifest(&self, digest: &Digest) -> Result<Option<Vec<u8>>> {
         let Some((file, size)) = self.open_blob(digest)? else { return Ok(None) };
@@ -264,7 +269,7 @@ impl Drop for BlobWriter<'_> {
     }
 }
 
-/// The turn of one fetcher of a blob.
+/// The turn of one fetcher of a blob, or of one maker of a package.
 #[derive(Debug)]
 pub struct BlobLock(#[expect(dead_code, reason = "held, not read")] Turn);
 

@@ -31,6 +31,19 @@ pub struct Remembered {
     pub used_at: SystemTime,
     /// What its hub stated of it then, where it has one.
     pub stated: Option<Stated>,
+    /// Of what it was made, where it was made here of a source.
+    pub made: Option<Made>,
+}
+
+/// What is known of the source that a package was made of.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Made {
+    /// Changes whenever the source does.
+    pub fingerprint: String,
+    /// Why it could not be looked at again the last time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 /// Who said what a name stands for.
@@ -53,12 +66,30 @@ struct AsWritten {
     origin: Origin,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stated: Option<Stated>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    made: Option<Made>,
 }
 
 impl Store {
     /// Gives a name to something built on this machine.
     pub fn remember(&self, name: &str, descriptor: &Descriptor) -> Result<()> {
-        self.remember_as(name, descriptor, Origin::Built, None)
+        self.write_ref(name, descriptor, Origin::Built, None, None)
+    }
+
+    /// Gives a name to what was made of a source.
+    pub fn remember_made(&self, name: &str, descriptor: &Descriptor, made: Made) -> Result<()> {
+        self.write_ref(name, descriptor, Origin::Built, None, Some(made))
+    }
+
+    /// Notes something else of the source of what has a name already, which stays as it is and as old as it is.
+    pub fn amend(&self, name: &str, made: Made) -> Result<()> {
+        let _lock = lock::exclusive(&self.at("locks/refs"))?;
+        let Some(known) = self.recall(name)? else { return Ok(()) };
+        let Remembered { reference, descriptor, resolved_at, origin, stated, .. } = known;
+        let resolved_at = resolved_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let written = AsWritten { reference, descriptor, resolved_at, origin, stated, made: Some(made) };
+        let bytes = serde_json::to_vec(&written).expect("strings and numbers always serialise");
+        disk::replace(&self.ref_path(name), &bytes, &self.at("tmp"))
     }
 
     /// Notes what `name` stands for from now on.
@@ -69,10 +100,21 @@ impl Store {
         origin: Origin,
         stated: Option<&Stated>,
     ) -> Result<()> {
+        self.write_ref(name, descriptor, origin, stated, None)
+    }
+
+    fn write_ref(
+        &self,
+        name: &str,
+        descriptor: &Descriptor,
+        origin: Origin,
+        stated: Option<&Stated>,
+        made: Option<Made>,
+    ) -> Result<()> {
         self.before_writing();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let (reference, descriptor, stated) = (name.into(), descriptor.bare(), stated.cloned());
-        let written = AsWritten { reference, descriptor, resolved_at: now, origin, stated };
+        let written = AsWritten { reference, descriptor, resolved_at: now, origin, stated, made };
         let bytes = serde_json::to_vec(&written).expect("strings and numbers always serialise");
         let _lock = lock::exclusive(&self.at("locks/refs"))?;
         disk::replace(&self.ref_path(name), &bytes, &self.at("tmp"))?;
@@ -141,9 +183,9 @@ fn read(path: PathBuf) -> Result<Option<Remembered>> {
         found => found.map_err(Error::store("read", &path))?,
     };
     match json::strict::<AsWritten>(&bytes, MAX_REF) {
-        Ok(AsWritten { reference, descriptor, resolved_at, origin, stated }) => {
+        Ok(AsWritten { reference, descriptor, resolved_at, origin, stated, made }) => {
             let resolved_at = UNIX_EPOCH.checked_add(Duration::from_secs(resolved_at)).unwrap_or(UNIX_EPOCH);
-            Ok(Some(Remembered { reference, descriptor, resolved_at, origin, used_at, stated }))
+            Ok(Some(Remembered { reference, descriptor, resolved_at, origin, used_at, stated, made }))
         }
         Err(why) => {
             tracing::warn!(path = %path.display(), why, "not understood, so not used");

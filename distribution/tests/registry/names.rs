@@ -127,11 +127,49 @@ fn canonical_names() {
 #[test]
 fn a_source_must_be_built_first() {
     let cache = Cache::new();
-    for text in ["npm:x", "pypi:x==1", "mcp:io.github.acme/x", "./dir", "./x.mcpb"] {
+    for text in ["npm:x", "pypi:x==1"] {
         let error = resolve(&text.parse().unwrap(), &cache.store, &cached()).unwrap_err();
         assert_eq!(error.kind(), Kind::Reference);
         assert!(error.hint().unwrap().contains(&format!("smcp build {text} ")), "{error}");
+        let error = resolve(&text.parse().unwrap(), &cache.store, &offline()).unwrap_err();
+        assert!(matches!(&error, Error::Offline(name) if name == text), "{error}");
     }
+    let error = resolve(&"mcp:io.github.acme/x".parse().unwrap(), &cache.store, &cached()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Reference);
+    for text in ["./dir", "./x.mcpb"] {
+        let error = resolve(&text.parse().unwrap(), &cache.store, &cached()).unwrap_err();
+        assert!(error.to_string().contains(&format!("cannot find {text}")), "{error}");
+    }
+}
+
+#[test]
+fn what_was_made_of_a_source_has_its_name() {
+    let content = Content::new(&[b"layer"]);
+    let cache = Cache::new();
+    content.put(&cache.store, "x");
+    let making = Making { host_runtime: true, bin: Some("b".into()), ..Making::default() };
+    let net = offline().making(making);
+    let (reference, platform) = ("npm:@a/x".parse().unwrap(), Platform::host());
+    let name = canonical(&reference, &net).unwrap();
+    let begins = format!("npm:@a/x@latest?{}/{}&", platform.os, platform.architecture);
+    assert!(name.starts_with(&begins) && name.ends_with("&runtime=host&bin=b"), "{name}");
+    let other = canonical(&"pypi:A_.x==1".parse().unwrap(), &net).unwrap();
+    assert!(other.starts_with("pypi:a-x==1?") && other.ends_with("&runtime=host&bin=b"), "{other}");
+    assert!(family(&reference, &net).unwrap().starts_with("npm:@a/x"));
+    assert!(resolve(&reference, &cache.store, &net).is_err());
+    let made = Made { fingerprint: "f".into(), failed: None };
+    cache.store.remember_made(&name, &content.manifest, made.clone()).unwrap();
+    let resolved = resolve(&reference, &cache.store, &net).unwrap();
+    assert_eq!((resolved.descriptor.digest, resolved.freshness), (content.manifest.digest.clone(), Freshness::Cached));
+    let known = cache.store.recall(&name).unwrap().unwrap();
+    let failed = Made { failed: Some("why".into()), ..made };
+    cache.store.amend(&name, failed.clone()).unwrap();
+    let again = cache.store.recall(&name).unwrap().unwrap();
+    assert_eq!((again.made, again.resolved_at), (Some(failed), known.resolved_at));
+    assert!(
+        resolve(&reference, &cache.store, &offline()).is_err(),
+        "made by the package's own runtime it is another one"
+    );
 }
 
 #[test]
