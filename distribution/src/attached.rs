@@ -31,6 +31,8 @@ pub(crate) const MAX_ALL: usize = 8 << 20;
 const MAX_COUNT: usize = 64;
 /// The largest manifest in a layout that may be one of a bundle, in bytes.
 const MAX_CARRIER: u64 = 64 << 10;
+/// How often a list that others write, too, is written again.
+pub(crate) const ATTEMPTS: u32 = 5;
 /// The annotation of a layer with cosign's signature.
 const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
 
@@ -259,6 +261,7 @@ pub fn attach_bundle(
     store: &Store,
     net: &Network,
 ) -> Result<Digest> {
+    let _turn = store.turn_beside(&resolved.descriptor.digest)?;
     let mut parts = Beside::new(resolved, store, net)?;
     let config = parts.put(b"{}", OCI_EMPTY)?;
     let layer = parts.put(bundle, SIGSTORE_BUNDLE)?;
@@ -272,8 +275,11 @@ pub fn attach_bundle(
 /// Puts a payload of cosign's and its signature beside an image: one more layer of what the tag `sha256-<hex>.sig` names. Gives
 /// that tag.
 ///
+/// Who signs by the same store waits for its turn. No registry compares before it writes: whether somebody else wrote
+/// in between is seen by reading the tag again, and what was lost is added again.
+///
 /// # Errors
-/// As [`crate::push`].
+/// As [`crate::push`], and [`Error::Contended`] where others write all the time.
 pub fn attach_signature(
     resolved: &Resolved,
     payload: &[u8],
@@ -282,19 +288,29 @@ pub fn attach_signature(
     net: &Network,
 ) -> Result<String> {
     let tag = tag(&resolved.descriptor.digest, ".sig");
+    let _turn = store.turn_beside(&resolved.descriptor.digest)?;
     let mut parts = Beside::new(resolved, store, net)?;
-    let mut layers = parts.layers_of(&tag)?;
-    let mut layer = parts.put(payload, SIMPLE_SIGNING)?;
-    layer.annotations.insert(SIGNATURE.into(), signature.into());
-    layers.push(layer);
-    // As an image has it, which cosign's tags are to registries.
-    let diff_ids: Vec<_> = layers.iter().map(|layer| &layer.digest).collect();
-    let config = serde_json::json!({
-        "architecture": "", "os": "", "config": {}, "rootfs": {"type": "layers", "diff_ids": diff_ids},
-    });
-    let config = parts.put(config.to_string().as_bytes(), OCI_CONFIG)?;
-    parts.publish(&ImageManifest::new(config, layers), Some(&tag))?;
-    Ok(tag)
+    let mut own = parts.put(payload, SIMPLE_SIGNING)?;
+    own.annotations.insert(SIGNATURE.into(), signature.into());
+    let mut wanted = vec![own];
+    for _ in 0..ATTEMPTS {
+        let mut layers = parts.layers_of(&tag)?;
+        let lost: Vec<_> = wanted.iter().filter(|layer| !layers.contains(layer)).cloned().collect();
+        layers.extend(lost);
+        // As an image has it, which cosign's tags are to registries.
+        let diff_ids: Vec<_> = layers.iter().map(|layer| &layer.digest).collect();
+        let config = serde_json::json!({
+            "architecture": "", "os": "", "config": {}, "rootfs": {"type": "layers", "diff_ids": diff_ids},
+        });
+        let config = parts.put(config.to_string().as_bytes(), OCI_CONFIG)?;
+        parts.publish(&ImageManifest::new(config, layers.clone()), Some(&tag))?;
+        let there = parts.layers_of(&tag)?;
+        if layers.iter().all(|layer| there.contains(layer)) {
+            return Ok(tag);
+        }
+        wanted = layers;
+    }
+    Err(Error::Contended { what: format!("the tag {tag}"), attempts: ATTEMPTS })
 }
 
 /// What is going to lie beside an image: in the store for as long as this lives.
@@ -302,6 +318,8 @@ struct Beside<'a> {
     resolved: &'a Resolved,
     store: &'a Store,
     net: &'a Network,
+    /// What is there by now is read where it is written: a mirror may be behind.
+    origin: Option<Sources>,
     put: Vec<Descriptor>,
     _lease: crate::Lease,
 }
@@ -315,7 +333,14 @@ impl<'a> Beside<'a> {
             let why = "it is a hub, which has no place for signatures".into();
             return Err(Error::Unreachable { host: host.clone(), why });
         }
-        Ok(Self { resolved, store, net, put: Vec::new(), _lease: store.lease()? })
+        let origin = match &resolved.source {
+            Source::Registry { host, repository } if net.mode == crate::Mode::Offline => {
+                return Err(Error::Offline(format!("{host}/{repository}")));
+            }
+            Source::Registry { host, repository } => Some(Sources::origin(host, repository, &net.access)),
+            Source::Layout(_) => None,
+        };
+        Ok(Self { resolved, store, net, origin, put: Vec::new(), _lease: store.lease()? })
     }
 
     fn put(&mut self, bytes: &[u8], media_type: &str) -> Result<Descriptor> {
@@ -335,11 +360,13 @@ impl<'a> Beside<'a> {
             if layer.size > MAX_ATTACHMENT as u64 {
                 return Err(too_much(&self.resolved.descriptor.digest, format!("a layer of {} bytes", layer.size)));
             }
-            let bytes = match &self.resolved.source {
-                Source::Layout(dir) => read_some(open_blob(dir, layer)?, layer)?,
-                Source::Registry { host, repository } => {
-                    read_some(self.resolved.way.to(host, repository, self.net).blob(layer)?, layer)?
-                }
+            if self.store.contains(layer) {
+                continue;
+            }
+            let bytes = match (&self.resolved.source, &self.origin) {
+                (Source::Layout(dir), _) => read_some(open_blob(dir, layer)?, layer)?,
+                (_, Some(origin)) => read_some(origin.blob(layer)?, layer)?,
+                (Source::Registry { .. }, None) => unreachable!("a registry has an origin"),
             };
             self.put(&bytes, &layer.media_type)?;
         }
@@ -347,18 +374,17 @@ impl<'a> Beside<'a> {
     }
 
     fn manifest_of(&self, tag: &str) -> Result<Option<Vec<u8>>> {
-        match &self.resolved.source {
-            Source::Layout(dir) => {
+        match (&self.resolved.source, &self.origin) {
+            (Source::Layout(dir), _) => {
                 let named = |entry: &Descriptor| layout::name_of(entry) == Some(tag);
                 let entry = layout::read_index(dir)?.into_iter().find(named);
                 entry.map(|entry| read_manifest(dir, &entry)).transpose()
             }
-            Source::Registry { host, repository } => {
-                match self.resolved.way.to(host, repository, self.net).manifest(tag) {
-                    Err(Error::NotFound { .. }) => Ok(None),
-                    found => found.map(|(_, bytes)| Some(bytes)),
-                }
-            }
+            (_, Some(origin)) => match origin.manifest(tag) {
+                Err(Error::NotFound { .. }) => Ok(None),
+                found => found.map(|(_, bytes)| Some(bytes)),
+            },
+            (Source::Registry { .. }, None) => unreachable!("a registry has an origin"),
         }
     }
 

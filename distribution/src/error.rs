@@ -117,6 +117,14 @@ pub enum Error {
         /// What the hub calls it.
         status: String,
     },
+    /// Others write the same list all the time.
+    #[error("{what}: others write it at the same time, and what was written was lost {attempts} times")]
+    Contended {
+        /// The list.
+        what: String,
+        /// How often it was written.
+        attempts: u32,
+    },
     /// A blob stopped arriving.
     #[error("{digest}: the transfer broke off: {source}")]
     Broken {
@@ -186,6 +194,7 @@ impl Error {
             | Self::Unreachable { .. }
             | Self::Network { .. }
             | Self::Status { .. }
+            | Self::Contended { .. }
             | Self::Broken { .. } => Kind::Resolve,
             Self::Verification { .. } | Self::Damaged(_) => Kind::Verification,
             Self::Withdrawn { .. } => Kind::Denied,
@@ -200,6 +209,7 @@ impl Error {
             Self::NotBuilt(source) if source.starts_with("mcp:") => {
                 Some("name the package itself: npm:NAME, pypi:NAME or a reference in an OCI registry".into())
             }
+            Self::Contended { .. } => Some("once the others are done, do it again".into()),
             Self::NotBuilt(source) => Some(format!("make a package of it first: smcp build {source} -t NAME")),
             Self::Ambiguous { place, .. } => Some(format!("name one of them: {place}:REF")),
             Self::Offline(name) => Some(format!("fetch it while there is a network: smcp pull {name}")),

@@ -55,6 +55,11 @@ impl Sources {
         Self(all)
     }
 
+    /// The repository itself, without its mirrors.
+    pub(crate) fn origin(host: &str, path: &str, access: &Arc<Access>) -> Self {
+        Self(vec![Repository::new(host, path, &[], access, Patience::Needed)])
+    }
+
     /// The first answer; a mirror that has none is passed over, one that lies is not.
     fn first<T>(&self, ask: impl Fn(&Repository) -> Result<T>) -> Result<T> {
         let (last, mirrors) = self.0.split_last().expect("the repository itself is one");

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{MAX_TAGS, Repository};
+use crate::attached::ATTEMPTS;
 use crate::media_type::OCI_INDEX;
 use crate::{Descriptor, Digest, Document, Error, ImageManifest, Result, json};
 
@@ -77,7 +78,8 @@ impl Repository {
         Error::Verification { what: format!("the referrers of {digest} at {}", self.session.host()), why }
     }
 
-    /// Adds a manifest that was published to the list of what is about its subject.
+    /// Adds a manifest that was published to the list of what is about its subject, and looks again until that and all
+    /// that was there stays: no registry compares before it writes.
     pub(super) fn list_as_referrer(&self, bytes: &[u8], published: &Descriptor) -> Result<()> {
         let document = Document::parse(bytes, &published.media_type).map_err(Error::image(&published.digest))?;
         let (subject, kind, annotations) = match document {
@@ -87,14 +89,24 @@ impl Repository {
             Document::Index(index) => (index.subject, index.artifact_type, index.annotations),
         };
         let Some(subject) = subject else { return Ok(()) };
-        let mut manifests = self.by_tag(&subject.digest)?;
-        if manifests.iter().any(|known| known.digest == published.digest) {
-            return Ok(());
+        let own = Descriptor { artifact_type: kind, annotations, ..published.bare() };
+        let mut wanted = vec![own];
+        for _ in 0..=ATTEMPTS {
+            let mut manifests = self.by_tag(&subject.digest)?;
+            let is_there =
+                |list: &[Descriptor], wanted: &Descriptor| list.iter().any(|known| known.digest == wanted.digest);
+            let lost: Vec<_> = wanted.iter().filter(|wanted| !is_there(&manifests, wanted)).cloned().collect();
+            if lost.is_empty() {
+                return Ok(());
+            }
+            // What others write meanwhile is seen the next time around.
+            manifests.extend(lost);
+            let list = List { schema_version: 2, media_type: Some(OCI_INDEX.into()), manifests };
+            let bytes = serde_json::to_vec(&list).expect("strings and numbers always serialise");
+            self.put_bytes(&tag(&subject.digest), &bytes, OCI_INDEX)?;
+            wanted = list.manifests;
         }
-        manifests.push(Descriptor { artifact_type: kind, annotations, ..published.bare() });
-        let list = List { schema_version: 2, media_type: Some(OCI_INDEX.into()), manifests };
-        let bytes = serde_json::to_vec(&list).expect("strings and numbers always serialise");
-        self.put_bytes(&tag(&subject.digest), &bytes, OCI_INDEX).map(drop)
+        Err(Error::Contended { what: format!("the tag {}", tag(&subject.digest)), attempts: ATTEMPTS })
     }
 }
 

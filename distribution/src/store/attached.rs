@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use super::Store;
 use crate::attached::MAX_ALL;
+use crate::lock::Turn;
 use crate::{Attachments, Digest, Error, Result, disk, json};
 
 /// The largest file in `attached/`, in bytes: text in JSON strings takes more room than it has.
@@ -42,6 +43,12 @@ impl Store {
                 Ok(None)
             }
         }
+    }
+
+    /// Waits for the turn to put something beside a manifest or index: who does so by this store reads and writes its lists alone.
+    pub(crate) fn turn_beside(&self, about: &Digest) -> Result<Turn> {
+        self.before_writing();
+        Turn::wait(self.at("locks").join(format!("beside-{}", about.hex())))
     }
 
     pub(super) fn drop_attachments(&self, about: &Digest) -> Result<()> {

@@ -67,6 +67,63 @@ fn t12_put_beside_and_found_again() {
     }
 }
 
+/// Another who read the list before and writes it after: what one of them put there is not lost, and that nobody can win is said.
+#[test]
+fn two_at_once_take_nothing_from_each_other() {
+    let content = Content::new(&[b"one"]);
+    let hex = content.manifest.digest.hex().to_owned();
+    for (tag, form) in [
+        (format!("sha256-{hex}.sig"), AttachmentForm::SimpleSigning("THEIRS".into())),
+        (format!("sha256-{hex}"), AttachmentForm::Bundle),
+    ] {
+        let (fake, shelf) = shelf(|_| ());
+        let name = format!("{}/acme/tool:1", fake.host);
+        let cache = Cache::new();
+        content.put(&cache.store, "built");
+        push(&cache.store, &content.manifest, &name.parse().unwrap(), &cached()).unwrap();
+        let image = resolved(&cache, &name);
+        let put = |word: &str| match form {
+            AttachmentForm::Bundle => {
+                attach_bundle(&image, word.as_bytes(), BTreeMap::new(), &cache.store, &cached()).map(drop)
+            }
+            _ => attach_signature(&image, word.as_bytes(), word, &cache.store, &cached()).map(drop),
+        };
+        put("THEIRS").unwrap();
+        let theirs = shelf.lock().unwrap().things.remove(&("acme/tool".to_owned(), tag.clone())).unwrap();
+        shelf.lock().unwrap().meanwhile = vec![(tag.clone(), theirs.clone()); 2];
+        put("OURS").unwrap();
+        let mut words: Vec<_> = found(&cache, &name).into_iter().map(|one| one.text).collect();
+        words.sort();
+        assert_eq!(words, ["OURS", "THEIRS"], "{tag}");
+        shelf.lock().unwrap().meanwhile = vec![(tag.clone(), theirs); 50];
+        let error = put("AGAIN").unwrap_err();
+        assert!(matches!(error, Error::Contended { .. }) && error.to_string().contains(&tag), "{error}");
+        assert!(cache.files("locks").iter().all(|name| !name.contains("beside")), "{:?}", cache.files("locks"));
+    }
+}
+
+/// What a mirror has of a list may be old: the list is read where it is written.
+#[test]
+fn a_mirror_that_is_behind_loses_nothing() {
+    let content = Content::new(&[b"one"]);
+    let ((mirror, of_mirror), (origin, of_origin)) = (shelf(|_| ()), shelf(|_| ()));
+    let cache = Cache::new();
+    let name = format!("{}/acme/tool:1", origin.host);
+    content.put(&cache.store, "built");
+    push(&cache.store, &content.manifest, &name.parse().unwrap(), &cached()).unwrap();
+    of_mirror.lock().unwrap().things = of_origin.lock().unwrap().things.clone();
+    let image = resolved(&cache, &name);
+    attach_signature(&image, b"{\"a\":1}", "AAAA", &cache.store, &cached()).unwrap();
+    let mut access = Access::default();
+    access
+        .hosts
+        .insert(origin.host.clone(), HostAccess { mirrors: vec![mirror.host.clone()], ..HostAccess::default() });
+    let behind = cached().through(std::sync::Arc::new(access));
+    let image = resolve(&name.parse().unwrap(), &Cache::new().store, &behind).unwrap();
+    attach_signature(&image, b"{\"a\":2}", "BBBB", &cache.store, &behind).unwrap();
+    assert_eq!(found(&cache, &name).len(), 2);
+}
+
 #[test]
 fn cosigns_attestations_are_read() {
     let content = Content::new(&[b"one"]);

@@ -19,6 +19,8 @@ pub struct Shelf {
     /// Breaks off so many uploads of a chunk in their middle.
     breaks: usize,
     pub has_referrers: bool,
+    /// What others put at a tag right after it was written, each once: they have read it before that.
+    pub meanwhile: Vec<(String, (String, Vec<u8>))>,
     chunk_min: Option<u64>,
 }
 
@@ -58,6 +60,10 @@ impl Shelf {
             let kind = call.header("content-type").unwrap().to_string();
             for name in [what, &digest] {
                 self.things.insert((repository.into(), name.into()), (kind.clone(), call.body.clone()));
+            }
+            if let Some(at) = self.meanwhile.iter().position(|(tag, _)| tag == what) {
+                let (tag, theirs) = self.meanwhile.remove(at);
+                self.things.insert((repository.into(), tag), theirs);
             }
             let reply = Reply::new(201, "").header("docker-content-digest", &digest);
             let subject = serde_json::from_slice::<serde_json::Value>(&call.body).unwrap()["subject"]["digest"].clone();
