@@ -34,6 +34,7 @@ mod real_servers;
 mod registry;
 mod remains;
 mod run_audit;
+mod run_ceilings;
 mod run_denies;
 mod run_exit;
 mod run_grants;

@@ -1,7 +1,7 @@
 //! Machines with an organisation's policy, made of this one: a mount namespace whose `/etc` has an `smcp` of the test's. There is
 //! no variable that would do it, and that is tested, too.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 
 use crate::command::Smcp;
@@ -23,15 +23,29 @@ impl World {
     /// Puts a file into the machine's `/etc/smcp`, for [`World::governed`].
     pub fn govern(&self, name: &str, text: &str) {
         let path = self.path("layer/smcp").join(name);
+        fs::create_dir_all(self.path("layer/smcp")).expect("the world is ours");
         fs::create_dir_all(path.parent().expect("it lies in a directory")).expect("the world is ours");
         fs::write(path, text).expect("the world is ours");
     }
 
+    /// Gives the world's user an account on that machine, whose home is the world's.
+    pub fn account(&self) {
+        let (id, group) = (self.user().id(), self.user().group());
+        let line = |name: &str, id: u32, home: &str| format!("{name}:x:{id}:{group}::{home}:/bin/sh\n");
+        let root = if id == 0 { String::new() } else { line("root", 0, "/root") };
+        self.govern("../passwd", &format!("{root}{}", line("tester", id, &self.text("home"))));
+    }
+
     /// `smcp ARGUMENTS` on that machine; `None` where this one cannot make such a place.
     pub fn governed<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Option<Smcp<'_>> {
+        Some(self.on_that_machine(place::smcp())?.args(arguments))
+    }
+
+    /// Any program there.
+    pub fn on_that_machine(&self, program: impl AsRef<OsStr>) -> Option<Smcp<'_>> {
         needs::program("unshare", "util-linux")?;
         needs::program("setpriv", "util-linux")?;
-        let layer = self.text("layer");
+        let layer = OsString::from(self.path("layer"));
         let words: &[&str] = match self.user() {
             User::Root => &["/usr/bin/unshare", "--mount", "sh", "-c", OVER, "sh"],
             User::Ordinary => &[
@@ -46,6 +60,6 @@ impl World {
                 "sh",
             ],
         };
-        Some(self.program(words[0], &words[1..]).args([layer]).args([place::smcp()]).args(arguments))
+        Some(self.program(words[0], &words[1..]).args([layer.as_ref(), program.as_ref()]))
     }
 }

@@ -8,6 +8,8 @@ use serde_json::json;
 
 use crate::command::Ended;
 use crate::image::{Image, probe_reference};
+use crate::needs;
+use crate::place;
 use crate::world::{User, World, as_each_user, at_each_tier};
 
 at_each_tier! {
@@ -22,6 +24,7 @@ as_each_user! {
     e3_a_dry_run_asks_no_source,
     e3_a_value_that_is_too_short_is_told,
     e3_smcp_leaves_no_core,
+    e3_a_real_keyring_gives_its_items,
 }
 
 /// A value with what encoders treat differently, and in no name of this machine.
@@ -252,6 +255,56 @@ fn e3_smcp_leaves_no_core(world: &World) {
     let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
     let soft = core.split_whitespace().nth(4).unwrap();
     assert!(["0", "1"].contains(&soft), "{core}");
+}
+
+/// Starts gnome-keyring on the session bus that is there, puts `ITEM` into it, and does what the arguments say.
+const RING: &str = r#"
+owned() { dbus-send --session --print-reply --dest=org.freedesktop.DBus / org.freedesktop.DBus.NameHasOwner string:org.freedesktop.secrets | grep -q true; }
+printf 'a password of the test' | gnome-keyring-daemon --foreground --unlock --components=secrets >/dev/null 2>&1 &
+daemon=$!
+tries=400
+until owned; do
+    tries=$((tries - 1)); [ $tries -gt 0 ] || exit 97
+    sleep 0.05
+done
+printf '%s' "$ITEM" | secret-tool store --label=test service smcp username me || exit 98
+"$@"
+code=$?
+kill $daemon
+wait $daemon 2>/dev/null
+exit $code
+"#;
+
+/// The Secret Service of a desktop: gnome-keyring, on a session bus of the test's own.
+fn e3_a_real_keyring_gives_its_items(world: &World) {
+    let wanted = [
+        ("dbus-run-session", "dbus"),
+        ("dbus-send", "dbus"),
+        ("gnome-keyring-daemon", "gnome-keyring"),
+        ("secret-tool", "libsecret-tools"),
+    ];
+    if !wanted.into_iter().all(|(program, package)| needs::program(program, package).is_some()) {
+        return;
+    }
+    // The bus lets in nobody whom the table of accounts does not have.
+    world.account();
+    let script = world.file("home/ring.sh", RING);
+    let runtime = world.directory("run");
+    fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700)).unwrap();
+    let run = |item: &str, verb: &str| {
+        let bus = world.on_that_machine("/usr/bin/dbus-run-session")?;
+        let run = bus.args(["--".as_ref(), "sh".as_ref(), script.as_os_str(), place::smcp().as_os_str()]);
+        let run = run.args(["run", "--secret", &format!("K=keyring:{item}"), probe_reference()]);
+        let verb: &[&str] = if verb == "utter" { &["utter", "K"] } else { &["env"] };
+        Some(run.args(verb).env("ITEM", SENTINEL).env("XDG_RUNTIME_DIR", &runtime).run())
+    };
+    let Some(ended) = run("smcp/me", "env") else { return };
+    assert_eq!(ended.ok().json()["K"], SENTINEL);
+    let ended = run("smcp/me", "utter").unwrap().ok();
+    hides(&ended, "what was in the keyring");
+    ended.says(&["whole <<redacted>>"]);
+    let ended = run("smcp/somebody", "env").unwrap().expect(2);
+    ended.explains(&["--secret K: no item of the keyring", "\"somebody\"", "secret-tool store"]);
 }
 
 /// A name of the server's own choice that holds a secret is none in the log.

@@ -15,7 +15,7 @@ use crate::units::{format_duration, format_size};
 /// The ceiling of files, with its paths as they are on this machine.
 pub(super) struct FileCeiling<'a> {
     allow: Vec<(Vec<(PathBuf, Access)>, &'a Source)>,
-    deny: Vec<(PathBuf, &'a Source)>,
+    deny: Vec<(PathBuf, Option<Identity>, &'a Source)>,
     /// What `--deny` hides in whatever holds it.
     masked: Vec<PathBuf>,
 }
@@ -28,15 +28,16 @@ impl<'a> FileCeiling<'a> {
         };
         FileCeiling {
             allow: ceiling.allow.iter().map(list).collect(),
-            deny: ceiling.deny.iter().map(|path| (existing_canonical(&path.value), &path.source)).collect(),
+            deny: ceiling.deny.iter().map(denied).collect(),
             masked: request.denied.iter().map(|path| existing_canonical(&caller.cwd.join(path))).collect(),
         }
     }
 
     /// Why a path without links is not granted with this access, and the next step.
     pub(super) fn refusal(&self, real: &Path, access: Access) -> Option<(String, String)> {
-        for (denied, source) in &self.deny {
-            if real.starts_with(denied) {
+        for (denied, identity, source) in &self.deny {
+            let is_it = |dir: &Path| identity.is_some() && identity_of(dir) == *identity;
+            if real.starts_with(denied) || real.ancestors().any(is_it) {
                 let what = format!("the policy denies {} ({source})", denied.display());
                 return Some((what, CEILING.into()));
             }
@@ -59,6 +60,19 @@ impl<'a> FileCeiling<'a> {
 }
 
 const CEILING: &str = "policy.ceilings in the configuration is the most that a run may be granted";
+
+/// Device and inode: what a file or directory is, by whatever name, mount or case it is reached.
+type Identity = (u64, u64);
+
+fn identity_of(path: &Path) -> Option<Identity> {
+    fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
+}
+
+fn denied(path: &Sourced<PathBuf>) -> (PathBuf, Option<Identity>, &Source) {
+    let real = existing_canonical(&path.value);
+    let identity = identity_of(&real);
+    (real, identity, &path.source)
+}
 
 /// A path with the links in it followed that are root's: whose link another user could bend, that one's leads nowhere.
 fn by_links_of_root(path: &Path) -> PathBuf {
