@@ -19,6 +19,8 @@ mod host;
 mod hub;
 mod image;
 mod interoperability;
+#[cfg(feature = "keyless")]
+mod keyless;
 mod known_attacks;
 mod lacks;
 mod liar;

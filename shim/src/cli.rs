@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 
 /// Run MCP servers without blindly trusting them.
 #[derive(Debug, Parser)]
-#[command(name = "smcp", version, max_term_width = 100)]
+#[command(name = "smcp", version = VERSION, max_term_width = 100)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -19,6 +19,13 @@ pub struct Cli {
     #[command(flatten)]
     pub globals: Globals,
 }
+
+/// The version, and what this build can do beyond the least.
+const VERSION: &str = if cfg!(feature = "keyless") {
+    concat!(env!("CARGO_PKG_VERSION"), " (features: keyless)")
+} else {
+    concat!(env!("CARGO_PKG_VERSION"), " (features: none)")
+};
 
 /// Flags of every command.
 #[derive(Debug, Args)]
@@ -36,7 +43,7 @@ pub struct Globals {
 
 /// [`Cli`] with one command: to make the table of all others costs a start two tenths of a millisecond.
 #[derive(Debug, Parser)]
-#[command(name = "smcp", version, max_term_width = 100)]
+#[command(name = "smcp", version = VERSION, max_term_width = 100)]
 struct RunAlone {
     #[command(subcommand)]
     command: TheRun,

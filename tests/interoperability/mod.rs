@@ -61,7 +61,7 @@ fn own_file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/interoperability").join(name)
 }
 
-fn by_node(world: &World, arguments: &[&str]) -> Ended {
+pub fn by_node(world: &World, arguments: &[&str]) -> Ended {
     let modules = signing_npm().join("node_modules");
     // The tests' own checkout may be closed to the world's user.
     let script = world.file("project/node.mjs", fs::read(own_file("node.mjs")).unwrap());
@@ -69,7 +69,12 @@ fn by_node(world: &World, arguments: &[&str]) -> Ended {
 }
 
 fn by_python(world: &World, arguments: &[&str]) -> Ended {
-    let script = world.file("project/python.py", fs::read(own_file("python.py")).unwrap());
+    python(world, "python.py", arguments)
+}
+
+/// One of the scripts beside this file.
+pub fn python(world: &World, script: &str, arguments: &[&str]) -> Ended {
+    let script = world.file(&format!("project/{script}"), fs::read(own_file(script)).unwrap());
     world.program("/usr/bin/python3", [script]).args(arguments).env("PYTHONPATH", signing_pypi()).run()
 }
 

@@ -25,6 +25,17 @@ const verbs = {
     new Verifier(trusted, none).verify(toSignedEntity(parsed));
     process.stdout.write(parsed.content.dsseEnvelope.payload);
   },
+  // BUNDLE TRUSTED_ROOT IDENTITY ISSUER: verifies one that is signed by a certificate.
+  certificate(bundle, root, subjectAlternativeName, issuer) {
+    const { bundleFromJSON } = load('@sigstore/bundle');
+    const { TrustedRoot } = load('@sigstore/protobuf-specs');
+    const { Verifier, toSignedEntity, toTrustMaterial } = load('@sigstore/verify');
+    const trusted = toTrustMaterial(TrustedRoot.fromJSON(JSON.parse(read(root))));
+    const thresholds = { tlogThreshold: 1, ctlogThreshold: 1, timestampThreshold: 1 };
+    const parsed = bundleFromJSON(JSON.parse(read(bundle)));
+    const policy = { subjectAlternativeName, extensions: { issuer } };
+    new Verifier(trusted, thresholds).verify(toSignedEntity(parsed), policy);
+  },
   // STATEMENT PRIVATE_KEY BUNDLE: signs it.
   sign(statement, key, bundle) {
     const { bundleToJSON, toDSSEBundle } = load('@sigstore/bundle');
