@@ -23,6 +23,10 @@ as_each_user! {
     t5_a_revocation_holds_in_every_mode,
     t12_a_policy_demands_a_signature,
     t12_a_policy_names_an_identity,
+    t12_keys_are_read_where_they_count,
+    t1_what_has_ended_is_told,
+    t5_who_floods_a_package_hides_nothing,
+    t12_several_sign_at_once,
     t5_what_is_revoked_stays_revoked,
     an_old_word_does_not_come_back,
     keys_are_made_once,
@@ -87,7 +91,8 @@ fn t1_each_attestation_has_its_reason(world: &World) {
     expired["expiresAt"] = json!("2026-02-01T00:00:00Z");
     attest(world, &signed, &key, "certification", &expired);
     let said = verify(world, &signed, &[&key], 122);
-    assert!(reasons(&said).contains("it expired at 2026-02-01T00:00:00Z"), "{said}");
+    assert_eq!(said["expired"][0]["expiresAt"], "2026-02-01T00:00:00Z", "{said}");
+    assert_eq!(said["certifications"], json!([]));
     // What is said of one package, beside another.
     let second = Image::probe().manifest(|manifest| manifest["version"] = json!("2.0.0")).build();
     let second = second.write(&world.path("project/second"));
@@ -116,7 +121,8 @@ fn t1_a_run_is_judged_by_attestations(world: &World) {
     let mut expired = certification(3, "2026-01-01T00:00:00Z");
     expired["expiresAt"] = json!("2026-01-02T00:00:00Z");
     attest(world, &signed, &key, "certification", &expired);
-    refused("it expired at 2026-01-02T00:00:00Z");
+    refused("its certification for level 3 by key");
+    refused("ended at 2026-01-02T00:00:00Z");
     attest(world, &signed, &key, "certification", &certification(1, "2026-01-03T00:00:00Z"));
     refused("it is of level 1");
     attest(world, &signed, &key, "certification", &certification(2, "2026-01-04T00:00:00Z"));
@@ -127,8 +133,106 @@ fn t1_a_run_is_judged_by_attestations(world: &World) {
     // Nobody serves it any more: it was seen, and has not ended.
     signed.clear();
     run().expect(4);
-    fs::write(&key.public, "no key").unwrap();
-    run().expect(119).explains(&[&key.public, "not one key in PEM"]);
+}
+
+/// A key is read where its word could count, and what is wrong with it is told with the policy that names it.
+fn t12_keys_are_read_where_they_count(world: &World) {
+    let signed = Signed::new(world);
+    let (key, absent, broken) =
+        (signed.keys("k", "ecdsa"), world.text("project/absent.pub"), world.text("project/b.pub"));
+    fs::write(&broken, "no key").unwrap();
+    let certifier = |names: &str, key: &str, more: &str| {
+        format!("{{certifiers: [{{key: {key}, names: ['{names}']{more}}}], min_cert_level: 0}}")
+    };
+    let rule = |names: &str, key: &str| format!("{{signatures: [{{names: ['{names}'], keys: [{key}]}}]}}");
+    let run = |policy: &str| {
+        let policy = config(world, policy);
+        world.smcp(["--config", &policy, "run", &signed.reference, "exit", "4"]).run()
+    };
+    for policy in [
+        rule("acme/*", &absent),
+        certifier("acme/*", &broken, ""),
+        certifier("registry.test/*", &absent, ", predicates: [revocation]"),
+        certifier("test/*", &broken, ", predicates: [certification]"),
+    ] {
+        run(&policy).expect(4);
+    }
+    for (policy, file, why) in [
+        (rule("test/*", &absent), &absent, "No such file"),
+        (rule("*", &broken), &broken, "not one key in PEM"),
+        (certifier("oci-layout:*", &broken, ""), &broken, "not one key in PEM"),
+        (certifier("test/*", &absent, ", predicates: [revocation]"), &absent, "No such file"),
+        (rule("*", &key.private), &key.private, "\"PRIVATE KEY\" where a PUBLIC KEY"),
+        (rule("*", &world.text("project")), &world.text("project"), "no regular file"),
+    ] {
+        let ended = run(&policy).expect(119);
+        ended.explains(&[&format!("the key {file}, which "), "home/policy.yaml:1 names", why]);
+        assert_eq!(world.last_end()["cause"], "configuration");
+    }
+    let long = world.text("project/long.pub");
+    let pem = fs::read_to_string(&key.public).unwrap();
+    fs::write(&long, format!("{pem}{}", "\n".repeat(70 << 10))).unwrap();
+    run(&rule("*", &long)).expect(119).explains(&["long.pub", "not one key in PEM"]);
+    fs::write(&long, vec![b'\n'; (1 << 20) + 1]).unwrap();
+    run(&rule("*", &long)).expect(119).explains(&["long.pub", "larger than 1 MiB"]);
+}
+
+/// A certification that has ended is told of, and nothing takes its place without a word.
+fn t1_what_has_ended_is_told(world: &World) {
+    let signed = Signed::new(world);
+    let key = signed.keys("certifier", "ecdsa");
+    let mut ended = certification(3, "2026-01-01T00:00:00Z");
+    ended["expiresAt"] = json!("2026-01-02T00:00:00Z");
+    attest(world, &signed, &key, "certification", &certification(2, "2025-01-01T00:00:00Z"));
+    attest(world, &signed, &key, "certification", &ended);
+    let policy = config(world, &format!("{{certifiers: [{{key: {}, names: ['*']}}]}}", key.public));
+    let told = "its certification for level 3 by key";
+    for command in [&["info"][..], &["policy", "check"]] {
+        let said = world.smcp(["--config", &policy]).args(command).args([&signed.reference]).run().ok();
+        for words in ["level      0", told, "ended at 2026-01-02T00:00:00Z"] {
+            said.check(said.text().contains(words), words);
+        }
+    }
+    let json = world.smcp(["--config", &policy, "info", "--json", &signed.reference]).run().ok().json();
+    assert!(json["notes"].to_string().contains(told), "{json}");
+    let text = world.smcp(["verify", &signed.reference, "--key", &key.public]).run().expect(122);
+    text.explains(&["what certified it has ended"]);
+    assert!(text.text().contains("\nexpired    level 3, score 85"), "{}", text.text());
+    // The next one counts again.
+    attest(world, &signed, &key, "certification", &certification(1, "2026-01-03T00:00:00Z"));
+    let said = world.smcp(["--config", &policy, "info", &signed.reference]).run().ok().text();
+    assert!(said.contains("level      1 (certified by key"), "{said}");
+}
+
+/// Whoever may put something beside a package could hide a revocation among it: what is too much to be judged does not run, in any mode.
+fn t5_who_floods_a_package_hides_nothing(world: &World) {
+    let signed = Signed::new(world);
+    let key = signed.keys("certifier", "ed25519");
+    attest(world, &signed, &key, "revocation", &json!({"status": "revoked", "reason": "CVE-1"}));
+    let policy =
+        config(world, &format!("{{cert_level_mode: disabled, certifiers: [{{key: {}, names: ['*']}}]}}", key.public));
+    let run = || world.smcp(["--config", &policy, "run", &signed.reference, "exit", "4"]).run();
+    for number in 0..63 {
+        signed.add_bundle(&format!("{{\"number\": {number}}}"));
+    }
+    run().expect(121).explains(&["it is revoked"]);
+    signed.add_bundle("{}");
+    run().expect(122).explains(&["65 documents, at most 64 are read"]);
+    world.smcp(["verify", &signed.reference, "--key", &key.public]).run().expect(122).explains(&["65 documents"]);
+    // Where nobody's word counts nobody can stop it either.
+    world.smcp(["run", &signed.reference, "exit", "4"]).run().expect(4);
+}
+
+/// All of one user at once, on one list: none takes the place of another.
+fn t12_several_sign_at_once(world: &World) {
+    let signed = Signed::new(world);
+    let keys: Vec<_> = (0..6).map(|number| signed.keys(&format!("k{number}"), "ed25519")).collect();
+    let sign = |key: &Keys| world.smcp(["sign", &signed.reference, "--key", &key.private]).start();
+    let running: Vec<_> = keys.iter().map(sign).collect();
+    running.into_iter().for_each(|running| drop(running.wait().ok()));
+    assert_eq!(signed.signatures().len(), keys.len());
+    let said = verify(world, &signed, &keys.iter().collect::<Vec<_>>(), 0);
+    assert_eq!(said["signatures"].as_array().unwrap().len(), keys.len(), "{said}");
 }
 
 fn t5_a_revocation_holds_in_every_mode(world: &World) {
@@ -169,6 +273,17 @@ fn t12_a_policy_demands_a_signature(world: &World) {
     pairs.iter().for_each(|(payload, signature)| copied.add_signature(payload, signature));
     let ended = world.smcp(["--config", &policy, "run", &copied.reference, "exit", "4"]).run().expect(121);
     ended.explains(&["it is about another digest"]);
+    // However the same package is written: by its digest, by way of a link, in another place.
+    let demanded = |reference: &str| {
+        let ended = world.smcp(["--config", &policy, "run", reference, "exit", "4"]).run().expect(121);
+        ended.explains(&["demands a signature by key"]);
+    };
+    let place = copied.reference.trim_end_matches(":v1").to_owned();
+    demanded(&place);
+    demanded(&format!("{place}@{}", copied.digest()));
+    std::os::unix::fs::symlink(place.trim_start_matches("oci-layout:"), world.path("project/link")).unwrap();
+    demanded(&format!("oci-layout:{}:v1", world.text("project/link")));
+    demanded(&format!("{}/../{}:v1", place, "copied"));
 }
 
 /// A certificate counts by a trust root alone, which is the organisation's or the user's.

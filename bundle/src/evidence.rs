@@ -12,8 +12,10 @@ use jiff::Timestamp;
 pub struct Evidence {
     /// Who signed the digest, as far as a key or a trust root at hand proves it.
     pub signatures: Vec<Signer>,
-    /// What certifiers said of it, each with a signature that verified.
+    /// What certifiers said of it, each with a signature that verified; of each signer the newest, also where that has ended.
     pub certifications: Vec<Certification>,
+    /// Whose newest certification this version does not understand: it is in the place of older ones, and counts for nothing.
+    pub unread: Vec<Unread>,
     /// What was said against it, each with a signature that verified.
     pub revocations: Vec<Revocation>,
     /// What a hub stated over TLS about a package of its own, unsigned.
@@ -77,6 +79,15 @@ pub struct Certification {
     pub signer: Signer,
 }
 
+/// A certification with a signature that verified, of which no more is understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// When it was made.
+    pub issued_at: Timestamp,
+    /// Who says so.
+    pub signer: Signer,
+}
+
 /// A word against a package, `https://mcp-hub.info/attestation/revocation/v1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revocation {
@@ -99,6 +110,13 @@ pub enum RevocationStatus {
     Quarantined,
     /// Never runs.
     Revoked,
+}
+
+impl Certification {
+    /// Whether it has ended.
+    pub fn has_ended(&self, now: Timestamp) -> bool {
+        self.expires_at.is_some_and(|end| end <= now)
+    }
 }
 
 /// What a hub states about a package of its own.
@@ -174,6 +192,7 @@ impl Evidence {
         Evidence {
             signatures: Vec::new(),
             certifications: Vec::new(),
+            unread: Vec::new(),
             revocations: Vec::new(),
             hub: None,
             rejected: Vec::new(),

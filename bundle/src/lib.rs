@@ -30,7 +30,7 @@ pub use asked::{Asked, AskedFile};
 pub use config::{Execution, ImageConfig, RootFs, RootFsKind};
 pub use evidence::{
     Certification, Evidence, Findings, HubWord, Listing, PackageClass, Rejected, Revocation, RevocationStatus, Signer,
-    Standing,
+    Standing, Unread,
 };
 pub use grant::{
     Bounds, CERTIFICATES, CallerEnv, Certificates, Denied, Egress, EnvFlag, FlagError, Grant, Mount, MountFlag,

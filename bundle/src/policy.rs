@@ -15,8 +15,7 @@ mod values;
 mod variables;
 mod weigh;
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use ceilings::{Ceilings, FilesystemCeiling, LimitCeilings, PathCeiling};
 pub use pattern::Pattern;
@@ -46,6 +45,9 @@ pub struct Policy {
     pub hub_levels: Option<Sourced<HubLevels>>,
     /// The least tier of a cage, 1 to 3.
     pub min_tier: Option<Sourced<u8>>,
+    /// The registries that are configured where something is said of policy, by their hosts: a hub's word counts about a
+    /// package that is in all of them, which is one.
+    pub hubs: Vec<String>,
     /// What must have signed what: every rule that names a package must be met.
     pub signatures: Vec<Sourced<SignatureRule>>,
     /// Whose word counts for what. One list for each authority that has one: a certification counts where all lists let it, a
@@ -106,6 +108,7 @@ impl Policy {
             unscored: source::stricter(self.unscored, other.unscored),
             hub_levels: source::stricter(self.hub_levels, other.hub_levels),
             min_tier: source::stricter(self.min_tier, other.min_tier),
+            hubs: [self.hubs, other.hubs].concat(),
             signatures: [self.signatures, other.signatures].concat(),
             certifiers,
             ceilings: self.ceilings.and(other.ceilings),
@@ -117,6 +120,16 @@ impl Policy {
             warning: Warning { channels: all_of(self.warning.channels, other.warning.channels) },
             new_permissions: source::stricter(self.new_permissions, other.new_permissions),
         }
+    }
+
+    /// The policy of an authority that configures this registry: names without one are about it, and a hub's word counts from
+    /// there alone. So whoever names another registry, by a variable or a flag, cannot say what packages of it are worth.
+    #[must_use]
+    pub fn of_registry(mut self, host: &str) -> Policy {
+        let certifiers = self.certifiers.iter_mut().flat_map(|list| &mut list.value);
+        certifiers.for_each(|one| one.registry = Some(host.into()));
+        self.hubs.push(host.into());
+        self
     }
 
     /// Writes out what a policy means and does not say, lest another one say it: a demand holds with the defaults of what
@@ -175,19 +188,25 @@ impl Policy {
 }
 
 impl Policy {
-    /// The key files of everybody who is named.
-    pub fn keys(&self) -> BTreeSet<&Path> {
-        self.named().filter_map(Who::key).collect()
+    /// Everybody whose word could count for or against a package, each with the first that names them.
+    pub fn signers_of(&self, subject: &Subject<'_>) -> BTreeMap<&Who, &Source> {
+        let signatures = self.signatures.iter().filter(|rule| subject.is_named_widely(&rule.value.names));
+        let signers = signatures.flat_map(|rule| rule.value.by.iter().map(|who| (who, &rule.source)));
+        let speaks = |one: &&Certifier| subject.is_certified_by(one) || subject.is_revoked_by(one);
+        let lists = self.certifiers.iter();
+        let certifiers = lists.flat_map(|list| list.value.iter().filter(speaks).map(|one| (&one.who, &list.source)));
+        let mut all = BTreeMap::new();
+        for (who, source) in signers.chain(certifiers) {
+            all.entry(who).or_insert(source);
+        }
+        all
     }
 
-    /// Everybody who is named by identity and issuer.
-    pub fn identities(&self) -> BTreeSet<(&str, &str)> {
-        self.named().filter_map(Who::identity).collect()
-    }
-
-    fn named(&self) -> impl Iterator<Item = &Who> {
+    /// Whether anybody is named by identity and issuer.
+    pub fn names_identities(&self) -> bool {
         let signers = self.signatures.iter().flat_map(|rule| &rule.value.by);
-        signers.chain(self.certifiers.iter().flat_map(|list| &list.value).map(|one| &one.who))
+        let certifiers = self.certifiers.iter().flat_map(|list| &list.value).map(|one| &one.who);
+        signers.chain(certifiers).any(|who| matches!(who, Who::Identity { .. }))
     }
 }
 

@@ -1,10 +1,10 @@
 //! What is known about a package beside its own word, from all who may say something.
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bundle::attest::{Root, Signers, Trust, TrustedIdentity, look_up};
-use bundle::policy::Policy;
+use bundle::policy::{Policy, Subject, Who};
 use bundle::{Evidence, hub_word};
 use distribution::{Network, Resolved, Store};
 use jiff::Timestamp;
@@ -13,8 +13,8 @@ use crate::exit::{self, Failure};
 use crate::key;
 use crate::settings::Settings;
 
-/// What is known of a package: signatures and attestations by those whom the policy names, and its hub's word, which is stored with its
-/// name. Where the policy names nobody, no file is read for it and nobody is asked.
+/// What is known of a package: signatures and attestations by those whom the policy names for it, and its hub's word, which is stored
+/// with its name. Each key is read once. Where the policy names nobody for it, no file is read and nobody is asked.
 ///
 /// # Errors
 /// Of code 119 where a key of the policy or the trust root cannot be read; else where the store or what was seen before cannot be.
@@ -23,19 +23,22 @@ pub fn of(
     store: &Store,
     network: &Network,
     policy: &Policy,
+    subject: &Subject<'_>,
     settings: &Settings,
     now: Timestamp,
 ) -> Result<Evidence, Failure> {
-    let files: Vec<PathBuf> = policy.keys().into_iter().map(Path::to_owned).collect();
-    let keys = key::trusted(&files).map_err(|failure| Failure {
-        code: exit::CONFIGURATION,
-        message: format!("a key that policy names: {}", failure.message.trim_start_matches("--key ")),
-        ..failure
-    })?;
-    let identities = policy.identities().into_iter();
-    let identities: Vec<_> = identities
-        .map(|(identity, issuer)| TrustedIdentity { identity: identity.into(), issuer: issuer.into() })
-        .collect();
+    let (mut keys, mut identities) = (Vec::new(), Vec::new());
+    for (who, source) in policy.signers_of(subject) {
+        match who {
+            Who::Key(file) => keys.push(key::trusted(file).map_err(|why| {
+                let what = format!("the key {}, which {source} names: {why}", file.display());
+                Failure::new(exit::CONFIGURATION, what)
+            })?),
+            Who::Identity { identity, issuer } => {
+                identities.push(TrustedIdentity { identity: identity.clone(), issuer: issuer.clone() });
+            }
+        }
+    }
     let root = if identities.is_empty() { None } else { trust_root(&settings.trust_root())? };
     let signers = Signers { keys: &keys, root: root.as_ref(), identities: &identities };
     let trust = Trust { signers, memory: &settings.attested(), now };

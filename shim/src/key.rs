@@ -64,17 +64,14 @@ pub fn signing(path: &Path) -> Result<SigningKey, Failure> {
     })
 }
 
-/// Reads public keys.
+/// Reads a public key.
 ///
 /// # Errors
-/// At the first that cannot be read.
-pub fn trusted(paths: &[PathBuf]) -> Result<Vec<TrustedKey>, Failure> {
-    let read = |path: &PathBuf| {
-        let bytes = read_small(path).map_err(|why| of_file(path, &why))?;
-        let key = PublicKey::from_pem(&bytes).map_err(|why| of_file(path, &why))?;
-        Ok(TrustedKey { file: path.clone(), key })
-    };
-    paths.iter().map(read).collect()
+/// What is wrong, without the file's name.
+pub fn trusted(path: &Path) -> Result<TrustedKey, String> {
+    let bytes = read_small(path).map_err(|why| why.to_string())?;
+    let key = PublicKey::from_pem(&bytes).map_err(|why| why.to_string())?;
+    Ok(TrustedKey { file: path.into(), key })
 }
 
 /// Reads a trust root.
@@ -137,7 +134,8 @@ fn asked(question: &str) -> Result<Option<Secret>, Failure> {
     answer.map(|text| Some(Secret::new(text))).map_err(|why| Failure::new(exit::USAGE, format!("the terminal: {why}")))
 }
 
-fn of_file(path: &Path, why: &dyn std::fmt::Display) -> Failure {
+/// What is wrong with a file that `--key` names.
+pub fn of_file(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::new(exit::USAGE, format!("--key {}: {why}", path.display()))
 }
 

@@ -55,7 +55,7 @@ pub struct Settings {
     pub home: PathBuf,
     /// `max_*`: the most that a manifest gets, and what a run has where nobody says.
     pub max: Limits,
-    /// What the files in `/etc/smcp` say of policy.
+    /// What the files in `/etc/smcp` say of policy, and the registry that these configure.
     organisation: Policy,
     /// What the user's file and environment say of it.
     own: Policy,
@@ -128,6 +128,9 @@ impl Settings {
     fn read_with(organisation: &Path, named: Option<&Path>) -> Result<Settings, Failure> {
         let mut settings = Settings { file: named.map(Path::to_owned), ..Settings::defaults() };
         settings.read_organisation(organisation)?;
+        if settings.organisation != Policy::default() {
+            settings.organisation = std::mem::take(&mut settings.organisation).of_registry(&settings.registry_host());
+        }
         let user_file = settings.home.join("config.yaml");
         let named = named.map(Path::to_owned).or_else(|| env::var_os("MCP_CONFIG").map(PathBuf::from));
         let must_exist = named.is_some();
@@ -141,7 +144,13 @@ impl Settings {
 
     /// The policy in force, with that of the flags: of the organisation's and the user's what is stricter.
     pub fn policy(&self, flags: Policy) -> Policy {
-        self.organisation.clone().stricter(self.own.clone().together(flags))
+        self.organisation.clone().stricter(self.own.clone().together(flags).of_registry(&self.registry_host()))
+    }
+
+    /// The host of the configured registry; where it is no address, of none.
+    fn registry_host(&self) -> String {
+        let network = Network::new(&self.registry, Mode::Offline).through(Arc::new(self.access.clone()));
+        registry_host(None, &network).unwrap_or_default()
     }
 
     /// The file of the trust root that certificates are verified by: the organisation's where there is one, and where the organisation
@@ -149,7 +158,7 @@ impl Settings {
     pub fn trust_root(&self) -> PathBuf {
         let organisation = Path::new(ORGANISATION).join(TRUST_ROOT);
         match organisation.symlink_metadata() {
-            Err(why) if why.kind() == ErrorKind::NotFound && self.organisation.identities().is_empty() => {
+            Err(why) if why.kind() == ErrorKind::NotFound && !self.organisation.names_identities() => {
                 self.home.join(TRUST_ROOT)
             }
             _ => organisation,
@@ -164,8 +173,9 @@ impl Settings {
 
     /// Reads the organisation's files. Where there is no such directory that is all that is asked.
     fn read_organisation(&mut self, directory: &Path) -> Result<(), Failure> {
-        match directory.symlink_metadata() {
-            Err(why) if why.kind() == ErrorKind::NotFound => return Ok(()),
+        match directory.metadata() {
+            // A link that leads nowhere is not absent.
+            Err(why) if why.kind() == ErrorKind::NotFound && directory.symlink_metadata().is_err() => return Ok(()),
             Err(why) => return Err(unreadable(directory, &why)),
             Ok(_) => {}
         }
@@ -492,13 +502,20 @@ fn policy_files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     };
     let entries = entries.map_err(|why| unreadable(&parts, &why))?;
     let mut files: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
-    if let Some(path) = files.iter().find(|path| path.extension().is_some_and(|end| end == "yml")) {
+    if let Some(path) = files.iter().find(|path| is_meant_as_policy(path)) {
         return Err(unreadable(path, &"files of policy.d end in .yaml").hint("rename it, or remove it"));
     }
     files.retain(|path| path.extension().is_some_and(|end| end == "yaml"));
     files.sort();
     files.insert(0, directory.join("policy.yaml"));
     Ok(files)
+}
+
+/// Whether a file is not read by its name, and whoever put it there thinks that it is.
+fn is_meant_as_policy(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let is_read = path.extension().is_some_and(|end| end == "yaml");
+    !is_read && [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end))
 }
 
 fn read_policy(path: &Path, home: Option<&Path>) -> Result<Option<Policy>, Failure> {

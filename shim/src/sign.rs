@@ -1,17 +1,15 @@
 //! `smcp sign`, `attest` and `verify`: what others can know of a package beside its own word.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bundle::attest::{
     BUNDLE, Bundle, CERTIFICATION, Envelope, IMAGE_SIGNATURE, IN_TOTO, KeyError, MAX_DOCUMENT, Outcome, PublicKey,
     REVOCATION, Signers, SigningKey, SimpleSigning, Statement, Trust, TrustedIdentity, certification, look_up,
-    revocation,
+    revocation, to_base64,
 };
 use bundle::{Certification, Evidence, Listing, RevocationStatus, Signer};
-use distribution::{
-    Digest, Mode, Network, Pending, Reference, Resolved, Source, Store, attach_bundle, attach_signature, json, resolve,
-};
+use distribution::{Mode, Resolved, Source, attach_bundle, attach_signature, json};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -20,6 +18,7 @@ use crate::exit::{self, Failure};
 use crate::key;
 use crate::settings::{Settings, read_small};
 use crate::show::{self, outln};
+use crate::verdict::Seen;
 
 /// Signs what a name stands for: by cosign's tag, which cosign 2 and the admission controllers of clusters read in any registry, and by a
 /// sigstore bundle, which cosign 3 and sigstore's libraries read.
@@ -28,13 +27,13 @@ use crate::show::{self, outln};
 /// Where the key cannot be used, or the registry takes nothing.
 pub fn sign(typed: &cli::Sign, settings: &Settings) -> Result<(), Failure> {
     let key = key::signing(&typed.key)?;
-    let place = Place::of(&typed.reference, settings)?;
-    let _pending = place.pending()?;
-    let payload = SimpleSigning::write(place.digest(), &place.subject());
-    let signature = key.sign(&payload).map_err(unsigned)?;
-    attach_signature(&place.resolved, &payload, &bundle::attest::to_base64(&signature), &place.store, &place.network)?;
-    place.state(&key, IMAGE_SIGNATURE, &json!({}))?;
-    outln!("{} {}", place.resolved.name, place.digest());
+    let seen = written(&typed.reference, settings)?;
+    let _pending = seen.pending()?;
+    let payload = SimpleSigning::write(seen.digest(), &subject(&seen.resolved));
+    let signature = to_base64(&key.sign(&payload).map_err(unsigned)?);
+    attach_signature(&seen.resolved, &payload, &signature, &seen.store, &seen.network)?;
+    state(&seen, &key, IMAGE_SIGNATURE, &json!({}))?;
+    outln!("{} {}", seen.resolved.name, seen.digest());
     Ok(())
 }
 
@@ -45,10 +44,10 @@ pub fn sign(typed: &cli::Sign, settings: &Settings) -> Result<(), Failure> {
 pub fn attest(typed: &cli::Attest, settings: &Settings) -> Result<(), Failure> {
     let key = key::signing(&typed.key)?;
     let (kind, predicate) = predicate(&typed.kind, &typed.predicate, &key.public())?;
-    let place = Place::of(&typed.reference, settings)?;
-    let _pending = place.pending()?;
-    place.state(&key, &kind, &predicate)?;
-    outln!("{} {}", place.resolved.name, place.digest());
+    let seen = written(&typed.reference, settings)?;
+    let _pending = seen.pending()?;
+    state(&seen, &key, &kind, &predicate)?;
+    outln!("{} {}", seen.resolved.name, seen.digest());
     Ok(())
 }
 
@@ -57,7 +56,8 @@ pub fn attest(typed: &cli::Attest, settings: &Settings) -> Result<(), Failure> {
 /// # Errors
 /// Of code 122 where no signature or attestation verifies, 121 where one says that the package must not run.
 pub fn verify(typed: &cli::Verify, settings: &Settings) -> Result<(), Failure> {
-    let keys = key::trusted(&typed.key)?;
+    let key = |path: &PathBuf| key::trusted(path).map_err(|why| key::of_file(path, &why));
+    let keys = typed.key.iter().map(key).collect::<Result<Vec<_>, _>>()?;
     let root = typed.trust_root.as_deref().map(|path| {
         key::trust_root(path)
             .map_err(|why| Failure::new(exit::USAGE, format!("--trust-root {}: {why}", path.display())))
@@ -70,85 +70,59 @@ pub fn verify(typed: &cli::Verify, settings: &Settings) -> Result<(), Failure> {
         .map(|(identity, issuer)| TrustedIdentity { identity: identity.clone(), issuer: issuer.clone() })
         .collect();
     let signers = Signers { keys: &keys, root: root.as_ref(), identities: &identities };
-    let store = Store::open(&settings.cache)?;
     let mode = if typed.offline { Mode::Offline } else { Mode::Refresh };
-    let network = settings.network(None, mode);
-    let reference: Reference = typed.reference.parse()?;
-    let resolved = resolve(&reference, &store, &network)?;
-    show::stale(&resolved);
-    // Looking at a package is not fetching it.
-    let _pending = Pending::new(&resolved, &store)?;
-    let trust = Trust { signers, memory: &settings.attested(), now: Timestamp::now() };
-    let outcome = look_up(&resolved, &store, &network, &trust)?;
-    let mut shown = evidence(&outcome.evidence);
-    shown["name"] = json!(resolved.name);
-    shown["digest"] = json!(resolved.descriptor.digest);
-    shown["manifestDigest"] = json!(resolved.manifest_descriptor.digest);
+    let seen = Seen::by(&typed.reference, mode, settings)?;
+    let _pending = seen.pending()?;
+    let now = Timestamp::now();
+    let trust = Trust { signers, memory: &settings.attested(), now };
+    let outcome = look_up(&seen.resolved, &seen.store, &seen.network, &trust)?;
+    let mut shown = evidence(&outcome.evidence, now);
+    shown["name"] = json!(seen.resolved.name);
+    shown["digest"] = json!(seen.digest());
+    shown["manifestDigest"] = json!(seen.resolved.manifest_descriptor.digest);
     shown["others"] =
         outcome.others.iter().map(|(by, kind)| json!({"predicateType": kind, "by": signer(by)})).collect();
     if typed.json {
         show::print_json(&shown);
     } else {
-        print(&resolved, &outcome);
+        print(&seen.resolved, &outcome, now);
     }
-    judge(&outcome)
+    judge(&outcome, now)
 }
 
-/// An image that something is said about.
-struct Place {
-    store: Store,
-    network: Network,
-    resolved: Resolved,
+/// An image that something is said about. What was pushed from here is what its name stands for, whatever the registry says meanwhile.
+fn written(text: &str, settings: &Settings) -> Result<Seen, Failure> {
+    Seen::by(text, Mode::CacheFirst { refresh: settings.refresh }, settings)
 }
 
-impl Place {
-    fn of(text: &str, settings: &Settings) -> Result<Self, Failure> {
-        let store = Store::open(&settings.cache)?;
-        // What was pushed from here is what its name stands for, whatever the registry says meanwhile.
-        let network = settings.network(None, Mode::CacheFirst { refresh: settings.refresh });
-        let resolved = resolve(&text.parse()?, &store, &network)?;
-        show::stale(&resolved);
-        Ok(Self { store, network, resolved })
-    }
-
-    /// Nothing of it stays in the store for this.
-    fn pending(&self) -> Result<Pending<'_>, Failure> {
-        Ok(Pending::new(&self.resolved, &self.store)?)
-    }
-
-    fn digest(&self) -> &Digest {
-        &self.resolved.descriptor.digest
-    }
-
-    /// What it is called in what is signed, for people. A layout's place is nobody's business.
-    fn subject(&self) -> String {
-        match &self.resolved.source {
-            Source::Registry { host, repository } => format!("{host}/{repository}"),
-            Source::Layout(_) => {
-                let title = self.resolved.manifest.annotations.get("org.opencontainers.image.title");
-                title.cloned().unwrap_or_else(|| "image".into())
-            }
+/// What an image is called in what is signed, for people. A layout's place is nobody's business.
+fn subject(resolved: &Resolved) -> String {
+    match &resolved.source {
+        Source::Registry { host, repository } => format!("{host}/{repository}"),
+        Source::Layout(_) => {
+            let title = resolved.manifest.annotations.get("org.opencontainers.image.title");
+            title.cloned().unwrap_or_else(|| "image".into())
         }
     }
+}
 
-    /// Signs a statement and puts it beside the image. The annotations are those that cosign writes.
-    fn state(&self, key: &SigningKey, kind: &str, predicate: &Value) -> Result<(), Failure> {
-        let statement = Statement::write(self.digest(), &self.subject(), kind, predicate);
-        let envelope = Envelope::sign(IN_TOTO, statement, key).map_err(unsigned)?;
-        let bundle = Bundle::write(&envelope, &key.public());
-        if bundle.len() > MAX_DOCUMENT {
-            let why = format!("the bundle has {} bytes, at most {MAX_DOCUMENT} are read again", bundle.len());
-            return Err(Failure::new(exit::USAGE, why));
-        }
-        let annotations = BTreeMap::from([
-            ("dev.sigstore.bundle.content".to_owned(), "dsse-envelope".to_owned()),
-            ("dev.sigstore.bundle.predicateType".to_owned(), kind.to_owned()),
-            ("org.opencontainers.image.created".to_owned(), Timestamp::now().to_string()),
-        ]);
-        let manifest = attach_bundle(&self.resolved, &bundle, annotations, &self.store, &self.network)?;
-        tracing::info!(%manifest, BUNDLE, "put beside it");
-        Ok(())
+/// Signs a statement and puts it beside an image. The annotations are those that cosign writes.
+fn state(seen: &Seen, key: &SigningKey, kind: &str, predicate: &Value) -> Result<(), Failure> {
+    let statement = Statement::write(seen.digest(), &subject(&seen.resolved), kind, predicate);
+    let envelope = Envelope::sign(IN_TOTO, statement, key).map_err(unsigned)?;
+    let bundle = Bundle::write(&envelope, &key.public());
+    if bundle.len() > MAX_DOCUMENT {
+        let why = format!("the bundle has {} bytes, at most {MAX_DOCUMENT} are read again", bundle.len());
+        return Err(Failure::new(exit::USAGE, why));
     }
+    let annotations = BTreeMap::from([
+        ("dev.sigstore.bundle.content".to_owned(), "dsse-envelope".to_owned()),
+        ("dev.sigstore.bundle.predicateType".to_owned(), kind.to_owned()),
+        ("org.opencontainers.image.created".to_owned(), Timestamp::now().to_string()),
+    ]);
+    let manifest = attach_bundle(&seen.resolved, &bundle, annotations, &seen.store, &seen.network)?;
+    tracing::info!(%manifest, BUNDLE, "put beside it");
+    Ok(())
 }
 
 /// What a predicate's file says, as its type has it. `issuedAt` is now where it is left out.
@@ -188,18 +162,20 @@ fn predicate(kind: &str, file: &Path, key: &PublicKey) -> Result<(String, Value)
     Ok((uri.into(), predicate))
 }
 
-fn judge(outcome: &Outcome) -> Result<(), Failure> {
+fn judge(outcome: &Outcome, now: Timestamp) -> Result<(), Failure> {
     let Evidence { signatures, certifications, revocations, listing, .. } = &outcome.evidence;
     let stops = |status| matches!(status, RevocationStatus::Revoked | RevocationStatus::Quarantined);
     if let Some(revoked) = revocations.iter().find(|said| stops(said.status)) {
         let what = format!("{} says that it is {}", revoked.signer, word(revoked.status));
         return Err(Failure::new(exit::DENIED, what).hint("another version of it may run"));
     }
-    if !signatures.is_empty() || !certifications.is_empty() || !revocations.is_empty() || !outcome.others.is_empty() {
+    let certified = certifications.iter().any(|said| !said.has_ended(now));
+    if !signatures.is_empty() || certified || !revocations.is_empty() || !outcome.others.is_empty() {
         return Ok(());
     }
     let why = match listing {
         Listing::Unavailable(why) => format!(", as none could be listed: {why}"),
+        _ if !certifications.is_empty() => ": what certified it has ended".into(),
         Listing::Complete | Listing::Cached(_) if outcome.evidence.rejected.is_empty() => ": there is none".into(),
         Listing::Complete | Listing::Cached(_) => String::new(),
     };
@@ -207,7 +183,7 @@ fn judge(outcome: &Outcome) -> Result<(), Failure> {
         .hint("`smcp verify` lists what was found, and why it does not count"))
 }
 
-fn print(resolved: &Resolved, outcome: &Outcome) {
+fn print(resolved: &Resolved, outcome: &Outcome, now: Timestamp) {
     let evidence = &outcome.evidence;
     outln!("package    {}", resolved.name);
     outln!("digest     {}", resolved.descriptor.digest);
@@ -217,7 +193,8 @@ fn print(resolved: &Resolved, outcome: &Outcome) {
     for said in &evidence.certifications {
         let score = said.score.map_or("no score".to_owned(), |score| format!("score {score}"));
         let until = said.expires_at.map_or(String::new(), |end| format!(", until {end}"));
-        outln!("certified  level {}, {score}, at {}{until}, by {}", said.level, said.issued_at, said.signer);
+        let word = if said.has_ended(now) { "expired" } else { "certified" };
+        outln!("{word:<10} level {}, {score}, at {}{until}, by {}", said.level, said.issued_at, said.signer);
     }
     for said in &evidence.revocations {
         outln!("{:<10} at {}, by {}: {:?}", word(said.status), said.issued_at, said.signer, said.reason);
@@ -236,7 +213,8 @@ fn print(resolved: &Resolved, outcome: &Outcome) {
 }
 
 /// Evidence as JSON.
-pub fn evidence(evidence: &Evidence) -> Value {
+fn evidence(evidence: &Evidence, now: Timestamp) -> Value {
+    let (expired, certified): (Vec<_>, Vec<_>) = evidence.certifications.iter().partition(|said| said.has_ended(now));
     let certification = |said: &Certification| {
         json!({
             "level": said.level, "score": said.score,
@@ -250,7 +228,8 @@ pub fn evidence(evidence: &Evidence) -> Value {
     };
     json!({
         "signatures": evidence.signatures.iter().map(signer).collect::<Vec<_>>(),
-        "certifications": evidence.certifications.iter().map(certification).collect::<Vec<_>>(),
+        "certifications": certified.into_iter().map(certification).collect::<Vec<_>>(),
+        "expired": expired.into_iter().map(certification).collect::<Vec<_>>(),
         "revocations": evidence.revocations.iter().map(|said| json!({
             "status": word(said.status), "reason": said.reason, "issuedAt": said.issued_at.to_string(),
             "by": signer(&said.signer),

@@ -2,7 +2,7 @@
 
 use bundle::policy::{Judgement, Policy, Subject, weigh};
 use bundle::{Bounds, Package};
-use distribution::{Mode, Network, Pending, Reference, Resolved, Store, configure, registry_host, resolve};
+use distribution::{Digest, Mode, Network, Pending, Reference, Resolved, Store, configure, resolve};
 use jiff::Timestamp;
 
 use crate::cli;
@@ -10,6 +10,7 @@ use crate::evidence;
 use crate::exit::Failure;
 use crate::run::family;
 use crate::settings::Settings;
+use crate::show;
 use crate::sources;
 
 /// The policy in force, and what it says of one package.
@@ -44,8 +45,34 @@ impl Seen {
         let network = settings.network_for(None, Mode::CacheFirst { refresh: settings.refresh }, made);
         let reference: Reference = text.parse()?;
         sources::ready(&reference, &store, &network, settings)?;
+        Seen::found(store, network, reference)
+    }
+
+    /// The same of what is there by now, asking its registry as `mode` says: nothing is made for it.
+    ///
+    /// # Errors
+    /// As [`Seen::of`].
+    pub fn by(text: &str, mode: Mode, settings: &Settings) -> Result<Seen, Failure> {
+        Seen::found(Store::open(&settings.cache)?, settings.network(None, mode), text.parse()?)
+    }
+
+    fn found(store: Store, network: Network, reference: Reference) -> Result<Seen, Failure> {
         let resolved = resolve(&reference, &store, &network)?;
+        show::stale(&resolved);
         Ok(Seen { store, network, reference, resolved })
+    }
+
+    /// While this lives what is read of it lies in the store, and nothing of it afterwards.
+    ///
+    /// # Errors
+    /// Where the store cannot be written.
+    pub fn pending(&self) -> Result<Pending<'_>, Failure> {
+        Ok(Pending::new(&self.resolved, &self.store)?)
+    }
+
+    /// The digest that its name stands for.
+    pub fn digest(&self) -> &Digest {
+        &self.resolved.descriptor.digest
     }
 
     /// Reads it, and what policy says of it. Dropped, the first of them leaves nothing of the package in the store.
@@ -54,7 +81,7 @@ impl Seen {
     /// Where it cannot be had or read, and those of [`Verdict::of`].
     pub fn judged(&self, settings: &Settings) -> Result<(Pending<'_>, Package, Verdict), Failure> {
         let Seen { store, network, reference, resolved } = self;
-        let pending = Pending::new(resolved, store)?;
+        let pending = self.pending()?;
         let package = Package::read(&configure(resolved, store, network)?)?;
         let verdict = Verdict::of(resolved, store, &package, reference, network, settings, Policy::default())?;
         Ok((pending, package, verdict))
@@ -76,12 +103,10 @@ impl Verdict {
         flags: Policy,
     ) -> Result<Verdict, Failure> {
         let policy = settings.policy(flags);
-        // That of the configuration: `--registry` is whoever types it.
-        let configured = registry_host(Some(&settings.registry), network).ok();
         let family = family(package, reference, network)?;
-        let subject = Subject { family: &family, configured: configured.as_deref(), manifest: &package.manifest };
+        let subject = Subject { family: &family, manifest: &package.manifest };
         let now = Timestamp::now();
-        let evidence = evidence::of(resolved, store, network, &policy, settings, now)?;
+        let evidence = evidence::of(resolved, store, network, &policy, &subject, settings, now)?;
         let judgement = weigh(&subject, &evidence, &policy, now);
         Ok(Verdict { policy, judgement, family })
     }

@@ -1,6 +1,7 @@
 //! Rows T: what policy lets run, and who says so.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
@@ -19,6 +20,8 @@ as_each_user! {
     t3_a_person_on_a_terminal_is_asked,
     t3_a_score_below_the_threshold_warns_and_none_is_no_pass,
     t4_the_organisation_is_only_tightened,
+    t4_no_other_hub_says_what_its_packages_are_worth,
+    t4_what_is_put_in_policys_place_is_read_or_stops_the_run,
     t4_policy_explains_itself,
     t5_what_is_withdrawn_never_runs_and_what_is_deprecated_warns,
     t6_a_version_that_asks_for_more_stops_until_that_is_accepted,
@@ -173,7 +176,104 @@ fn t3_a_score_below_the_threshold_warns_and_none_is_no_pass(world: &World) {
     }
 }
 
+/// A hub is as good as its own word: one that only a name, a flag, a variable or a file of the user's leads to says nothing to the organisation.
+fn t4_no_other_hub_says_what_its_packages_are_worth(world: &World) {
+    let other = hub(3, Some(99));
+    let url = format!("http://{}", other.host);
+    let named = format!("{}/acme/tool", other.host);
+    let config = world.file("home/own.yaml", format!("registry_url: {url}\n")).display().to_string();
+    // Of the user's own policy the configured registry is the user's.
+    let demands = ["run", "--min-cert-level", "2"];
+    world.smcp(["--config", &config]).args(demands).args(["acme/tool", "exit", "4"]).run().expect(4);
+    world.smcp(demands).args([&named, "exit", "4"]).run().expect(121).explains(&[
+        "its hub's word for level 3 does not count: that of the configured registry, registry.mcp-hub.info, does",
+    ]);
+    let by_flag = world.smcp(demands).args(["--registry", &url, "acme/tool", "exit", "4"]);
+    by_flag.run().expect(121).explains(&["does not count"]);
+
+    world.govern("policy.d/level.yaml", "policy: {min_cert_level: 2, unscored: refuse, allowed_origins: [verified]}\n");
+    let ways: [(&[&str], &str); 4] = [
+        (&["run", &named], ""),
+        (&["run", "--registry", &url, "acme/tool"], ""),
+        (&["run", "acme/tool"], "MCP_REGISTRY_URL"),
+        (&["--config", &config, "run", "acme/tool"], ""),
+    ];
+    for (words, variable) in ways {
+        let Some(run) = world.governed(words) else { return };
+        let run = if variable.is_empty() { run } else { run.env(variable, &url) };
+        run.args(["exit", "4"]).run().expect(121).explains(&[
+            "it is of level 0, and /etc/smcp/policy.d/level.yaml:1 demands 2",
+            "that of the configured registry, registry.mcp-hub.info, does",
+            "refuses what has no score",
+        ]);
+    }
+    world.govern("config.yaml", &format!("registry_url: {url}\n"));
+    let run = |words: &[&str]| world.governed(words).expect("it could be made before");
+    run(&["run", "acme/tool", "exit", "4"]).run().expect(4);
+    run(&["run", &named, "exit", "4"]).run().expect(4);
+}
+
+/// Files that look like policy and are not read, links that lead nowhere, files that cannot be opened, and what YAML can do.
+fn t4_what_is_put_in_policys_place_is_read_or_stops_the_run(world: &World) {
+    let strict = "policy: {min_cert_level: 2}\n";
+    let run = |world: &World| Some(world.governed(["run", probe_reference(), "exit", "4"])?.run());
+    for (name, text, code, says) in [
+        ("policy.d/b.YAML", strict, 119, "files of policy.d end in .yaml"),
+        ("policy.d/b.Yml", strict, 119, "files of policy.d end in .yaml"),
+        ("policy.d/b.json", "{}", 119, "files of policy.d end in .yaml"),
+        ("policy.d/.yaml", strict, 119, "files of policy.d end in .yaml"),
+        ("policy.d/.b.yaml", strict, 121, "/etc/smcp/policy.d/.b.yaml:1 demands 2"),
+        ("policy.d/README", "nothing", 4, ""),
+        ("policy.yaml", "policy: {min_cert_level: 2}\npolicy: {min_cert_level: 0}\n", 119, "duplicate"),
+        ("policy.yaml", "policy: {min_cert_level: 2, min_cert_level: 0}\n", 119, "duplicate"),
+        ("policy.yaml", "policy: {}\n---\npolicy: {min_cert_level: 2}\n", 119, "/etc/smcp/policy.yaml"),
+        ("policy.yaml", "# none\n---\npolicy: {min_cert_level: 2}\n", 121, "/etc/smcp/policy.yaml:3 demands 2"),
+        ("policy.yaml", "policy: &p {min_cert_level: *l}\n", 119, "/etc/smcp/policy.yaml"),
+        ("policy.yaml", "policy: {min_cert_level: !!int 2}\n", 119, "/etc/smcp/policy.yaml"),
+        ("policy.yaml", "\u{feff}policy: {min_cert_level: 2}\n", 121, "demands 2"),
+        ("policy.yaml", "Policy: {min_cert_level: 2}\n", 119, "Policy"),
+        ("policy.yaml", "policy:\n\tmin_cert_level: 2\n", 119, "/etc/smcp/policy.yaml"),
+        ("policy.yaml", "policy: {<<: {min_cert_level: 2}}\n", 121, "demands 2"),
+        ("policy.yaml", "policy: {<<: {min_cert_level: 2}, min_cert_level: 3}\n", 121, "demands 3"),
+    ] {
+        let world = World::new(world.user());
+        world.govern(name, text);
+        let Some(ended) = run(&world) else { return };
+        let ended = ended.expect(code);
+        if code != 4 {
+            ended.explains(&[says]);
+        }
+    }
+    // In whatever order the files stand, the strictest holds.
+    for (first, second) in [("1", "2"), ("2", "1")] {
+        let world = World::new(world.user());
+        world.govern("policy.d/10-first.yaml", &format!("policy: {{min_cert_level: {first}}}\n"));
+        world.govern(
+            "policy.d/20-second.yaml",
+            &format!("policy: {{min_cert_level: {second}, cert_level_mode: strict}}\n"),
+        );
+        run(&world).unwrap().expect(121).explains(&["demands 2"]);
+    }
+    let world = World::new(world.user());
+    world.directory("layer");
+    std::os::unix::fs::symlink("/nowhere", world.path("layer/smcp")).unwrap();
+    run(&world).unwrap().expect(119).explains(&["/etc/smcp"]);
+    if world.user().id() != 0 {
+        let world = World::new(world.user());
+        world.govern("policy.d/secret.yaml", strict);
+        for (path, mode) in [("policy.d/secret.yaml", 0o000), ("policy.d", 0o311), ("", 0o600)] {
+            let path = world.path("layer/smcp").join(path);
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            run(&world).unwrap().expect(119).explains(&["/etc/smcp"]);
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+}
+
 fn t4_the_organisation_is_only_tightened(world: &World) {
+    let hub = hub(2, Some(85));
+    let url = format!("http://{}", hub.host);
+    world.govern("config.yaml", &format!("registry_url: {url}\n"));
     world.govern("policy.yaml", "policy:\n  min_cert_level: 2\n");
     world.govern(
         "policy.d/20-more.yaml",
@@ -197,8 +297,6 @@ fn t4_the_organisation_is_only_tightened(world: &World) {
     run.run().expect(121).explains(&["it is of level 0, and /etc/smcp/policy.yaml:2 demands 2"]);
 
     // A version that passes, and flags beyond the ceilings.
-    let hub = hub(2, Some(85));
-    let url = format!("http://{}", hub.host);
     let governed = |flags: &[&str]| {
         let run = world.governed(["run"]).expect("it could be made before");
         run.args(flags).args(["acme/tool", "exit", "4"]).env("MCP_REGISTRY_URL", &url).run()

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use distribution::{
-    Attachment, Attachments, Digest, Error, Freshness, Mode, Network, Origin, Resolved, Result, Source, Store,
+    Attachment, Attachments, Digest, Error, Freshness, Kind, Mode, Network, Origin, Resolved, Result, Source, Store,
     attachments, json,
 };
 use jiff::Timestamp;
@@ -36,7 +36,8 @@ pub struct Trust<'a> {
 /// What was seen once is remembered: an older certification does not take its place, and a revocation that is no longer listed stays.
 ///
 /// # Errors
-/// Where the store or the memory cannot be read or written. That nothing can be listed is no error, but [`Listing::Unavailable`].
+/// Where the store or the memory cannot be read or written, and where there is more than can be judged: whoever may put something
+/// beside an image could hide a revocation in it. That nothing can be listed is no error, but [`Listing::Unavailable`].
 pub fn look_up(resolved: &Resolved, store: &Store, net: &Network, trust: &Trust<'_>) -> Result<Outcome> {
     if trust.signers.is_empty() {
         return Ok(Outcome { evidence: Evidence::none(), others: Vec::new(), newest: Vec::new() });
@@ -76,6 +77,7 @@ fn list(
         // It is the truth itself, and here.
         return Ok(match ask() {
             Ok(all) => (all, Listing::Complete),
+            Err(why) if why.kind() == Kind::Verification => return Err(why),
             Err(why) => (Vec::new(), Listing::Unavailable(why.to_string())),
         });
     }
@@ -97,6 +99,7 @@ fn list(
                 about.iter().zip(&all).try_for_each(|(digest, list)| store.keep_attachments(digest, list))?;
                 return Ok((all, Listing::Complete));
             }
+            Err(why) if why.kind() == Kind::Verification => return Err(why),
             Err(why) => Some(why.to_string()),
         },
     };

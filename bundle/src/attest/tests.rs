@@ -3,7 +3,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::evidence::{Certification, Findings, Listing, PackageClass, RevocationStatus, Signer};
+use crate::evidence::{Certification, Evidence, Findings, Listing, PackageClass, RevocationStatus, Signer};
 
 const NOW: &str = "2026-06-01T12:00:00Z";
 
@@ -121,7 +121,6 @@ fn t1_each_reason_is_its_own() {
         (simple(&foreign, &digest()), "none of the keys at hand"),
         (bundle(&own, &other, CERTIFICATION, &certified(2, NOW)), "about another digest"),
         (simple(&own, &other), "about another digest"),
-        (with(&|p| p["expiresAt"] = json!(NOW)), "it expired at 2026-06-01T12:00:00Z"),
         (with(&|p| p["issuedAt"] = json!("2026-06-01T12:11:00Z")), "still to come"),
         (with(&|p| p["expiresAt"] = json!("2026-04-01T00:00:00Z")), "expires before it is issued"),
         (with(&|p| p["level"] = json!(4)), "level 4"),
@@ -197,16 +196,19 @@ fn the_newest_word_of_each_signer_counts() {
     let (old, new) = ("2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z");
     assert_eq!(levels(&[of(&a, 3, old), of(&a, 1, new)]), [1]);
     assert_eq!(levels(&[of(&a, 3, old), of(&b, 1, new)]), [1, 3]);
-    // One that is not in force yet takes no other's place, one that has expired or is not understood does.
+    // One that is not in force yet takes no other's place, one that has ended or is not understood does.
     assert_eq!(levels(&[of(&a, 3, old), of(&a, 1, "2027-01-01T00:00:00Z")]), [3]);
-    let expired = |predicate: &mut Value| predicate["expiresAt"] = json!("2026-03-01T00:00:00Z");
+    let ended = |predicate: &mut Value| predicate["expiresAt"] = json!("2026-03-01T00:00:00Z");
     let unknown = |predicate: &mut Value| predicate["only"] = json!("arm64");
-    for change in [&expired as &dyn Fn(&mut Value), &unknown] {
+    for (change, certified_now, unread) in [(&ended as &dyn Fn(&mut Value), 1, 0), (&unknown, 0, 1)] {
         let mut predicate = certified(1, new);
         change(&mut predicate);
         let outcome = look(&[of(&a, 3, old), bundle(&a, &digest(), CERTIFICATION, &predicate)], &keys);
-        assert_eq!(outcome.evidence.certifications, []);
-        let why: Vec<_> = outcome.evidence.rejected.iter().map(|rejected| rejected.why.as_str()).collect();
+        let Evidence { certifications, unread: not_read, rejected, .. } = &outcome.evidence;
+        assert_eq!((certifications.len(), not_read.len()), (certified_now, unread));
+        assert!(certifications.iter().all(|said| said.has_ended(now())));
+        assert!(not_read.iter().all(|word| word.issued_at.to_string() == new));
+        let why: Vec<_> = rejected.iter().map(|rejected| rejected.why.as_str()).collect();
         assert!(why.iter().any(|why| why.contains("key a.pub issued a newer one at 2026-02-01T00:00:00Z")), "{why:?}");
     }
 }

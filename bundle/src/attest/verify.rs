@@ -14,7 +14,7 @@ use super::statement::{
     CERTIFICATION, IMAGE_SIGNATURE, IN_TOTO, REVOCATION, Statement, certification, issued_at, revocation,
 };
 use super::{MAX_DOCUMENT, from_base64};
-use crate::evidence::{Certification, Evidence, Listing, Rejected, Revocation, Signer};
+use crate::evidence::{Certification, Evidence, Listing, Rejected, Revocation, Signer, Unread};
 
 /// How far a certifier's clock may be ahead.
 const AHEAD: SignedDuration = SignedDuration::from_mins(5);
@@ -120,14 +120,17 @@ pub fn verify(about: &[Digest], items: &[Item], signers: &Signers<'_>, now: Time
     for dated in early {
         outcome.reject(dated.item, format!("it was issued at {}, which is still to come", dated.at));
     }
-    for (item, said) in outcome.keep_newest(certified) {
-        match said.expires_at {
-            Some(end) if end <= now => outcome.reject(item, format!("it expired at {end}")),
-            _ => outcome.evidence.certifications.push(said),
+    for Dated { item, signer, at, said, .. } in outcome.keep_newest(certified) {
+        match said {
+            Ok(said) => outcome.evidence.certifications.push(said),
+            Err(why) => {
+                outcome.evidence.unread.push(Unread { issued_at: at, signer });
+                outcome.reject(item, why);
+            }
         }
     }
     let revoked = outcome.keep_newest(revoked);
-    outcome.evidence.revocations = revoked.into_iter().map(|(_, said)| said).collect();
+    outcome.evidence.revocations = revoked.into_iter().filter_map(|dated| dated.said.ok()).collect();
     outcome
 }
 
@@ -141,23 +144,20 @@ struct Dated<'a, T> {
 }
 
 impl Outcome {
-    /// Of each signer what was said last.
-    fn keep_newest<'a, T>(&mut self, all: Vec<Dated<'a, T>>) -> Vec<(&'a Item, T)> {
+    /// Of each signer what was said last, understood or not.
+    fn keep_newest<'a, T>(&mut self, all: Vec<Dated<'a, T>>) -> Vec<Dated<'a, T>> {
         let last: Vec<_> = all
             .iter()
             .map(|dated| all.iter().filter(|other| other.signer == dated.signer).map(|other| other.at).max())
             .collect();
         let mut kept = Vec::new();
-        for (Dated { item, about, signer, at, said }, last) in all.into_iter().zip(last) {
-            if last.is_some_and(|last| at < last) {
-                self.reject(item, format!("{signer} issued a newer one at {}", last.unwrap_or(at)));
+        for (dated, last) in all.into_iter().zip(last) {
+            if let Some(last) = last.filter(|last| dated.at < *last) {
+                self.reject(dated.item, format!("{} issued a newer one at {last}", dated.signer));
                 continue;
             }
-            self.newest.push((about, item.clone()));
-            match said {
-                Ok(said) => kept.push((item, said)),
-                Err(why) => self.reject(item, why),
-            }
+            self.newest.push((dated.about.clone(), dated.item.clone()));
+            kept.push(dated);
         }
         kept
     }

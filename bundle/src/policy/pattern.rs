@@ -18,6 +18,11 @@ impl Pattern {
         Ok(Pattern(text.into()))
     }
 
+    /// Whether it stands for a name, in whatever case either is written.
+    pub(super) fn matches_in_any_case(&self, name: &str) -> bool {
+        Pattern(self.0.to_lowercase()).matches(&name.to_lowercase())
+    }
+
     /// Whether it stands for a name.
     pub fn matches(&self, name: &str) -> bool {
         let mut parts = self.0.split('*');

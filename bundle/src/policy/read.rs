@@ -292,6 +292,7 @@ impl Reader<'_> {
             unscored: self.word("unscored", &section.unscored)?,
             hub_levels: self.word("hub_levels", &section.hub_levels)?,
             min_tier: self.one("min_tier", &section.min_tier, |text| number(text, 1, 3))?,
+            hubs: Vec::new(),
             signatures: self.entries("signatures", &section.signatures, Reader::signature)?.unwrap_or_default(),
             certifiers: self.certifiers(&section.certifiers)?,
             ceilings: self.ceilings(ceilings)?,
@@ -375,6 +376,7 @@ impl Reader<'_> {
             who,
             predicates: predicates.map_or_else(Predicate::all, |set| set.value),
             names: self.names(key, entry, names)?,
+            registry: None,
             max_level: most.map_or(3, |most| most.value),
         })
     }

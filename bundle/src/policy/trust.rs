@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::pattern::Pattern;
@@ -25,8 +25,10 @@ pub struct Certifier {
     pub who: Who,
     /// About what it counts.
     pub predicates: BTreeSet<Predicate>,
-    /// About which packages. Trust is read narrowly: a pattern without a registry stands for packages of the configured one.
+    /// About which packages. Trust is read narrowly: a pattern without a registry stands for packages of [`Certifier::registry`].
     pub names: Vec<Pattern>,
+    /// The host of the registry that whoever says so has configured, see [`super::Policy::of_registry`].
+    pub registry: Option<String>,
     /// The highest level that it can give, 0 to 3.
     pub max_level: u8,
 }
@@ -62,22 +64,6 @@ impl Predicate {
 }
 
 impl Who {
-    /// The file of a key.
-    pub fn key(&self) -> Option<&Path> {
-        match self {
-            Who::Key(file) => Some(file),
-            Who::Identity { .. } => None,
-        }
-    }
-
-    /// The identity and who vouches for it.
-    pub fn identity(&self) -> Option<(&str, &str)> {
-        match self {
-            Who::Key(_) => None,
-            Who::Identity { identity, issuer } => Some((identity, issuer)),
-        }
-    }
-
     /// Whether a signature is theirs.
     pub fn is(&self, signer: &Signer) -> bool {
         match (self, signer) {

@@ -9,6 +9,7 @@ use super::trust::{Certifier, Predicate};
 use super::{HubLevels, LevelMode, Pattern, Policy, Sourced, Unscored};
 use crate::evidence::{
     Certification, Evidence, HubWord, Listing, PackageClass, Rejected, Revocation, RevocationStatus, Signer, Standing,
+    Unread,
 };
 use crate::grant::{Denied, Reason};
 use crate::manifest::Manifest;
@@ -18,8 +19,6 @@ use crate::manifest::Manifest;
 pub struct Subject<'a> {
     /// What its versions have in common: `HOST/REPOSITORY`, or `oci-layout:DIRECTORY:NAME`.
     pub family: &'a str,
-    /// The host of the configured registry, which names in policies have that name none.
-    pub configured: Option<&'a str>,
     /// What the package says of itself.
     pub manifest: &'a Manifest,
 }
@@ -56,18 +55,40 @@ pub fn weigh(subject: &Subject, evidence: &Evidence, policy: &Policy, now: Times
 const AHEAD: SignedDuration = SignedDuration::from_mins(5);
 
 impl Subject<'_> {
-    /// By the whole name, and without a registry by that of a package of the configured one.
-    fn is_named_narrowly(&self, names: &[Pattern]) -> bool {
-        let of_configured = || self.configured.and_then(|host| self.family.strip_prefix(host)?.strip_prefix('/'));
-        names.iter().any(|name| name.matches(self.family) || of_configured().is_some_and(|rest| name.matches(rest)))
+    /// Its name in a registry; none where it is of another.
+    fn within(&self, host: &str) -> Option<&str> {
+        self.family.strip_prefix(host)?.strip_prefix('/')
     }
 
-    /// The same in any registry, and by what the package calls itself.
-    fn is_named_widely(&self, names: &[Pattern]) -> bool {
-        let repository = self.family.split_once('/').map_or("", |(_, repository)| repository);
-        let own = &self.manifest.name;
-        self.is_named_narrowly(names) || names.iter().any(|name| name.matches(repository) || name.matches(own))
+    /// By the whole name, and without a registry by that of a package of the one that is meant.
+    pub(super) fn is_certified_by(&self, one: &Certifier) -> bool {
+        let of_meant = one.registry.as_deref().and_then(|host| self.within(host));
+        let named = |name: &Pattern| name.matches(self.family) || of_meant.is_some_and(|rest| name.matches(rest));
+        one.predicates.contains(&Predicate::Certification) && one.names.iter().any(named)
     }
+
+    pub(super) fn is_revoked_by(&self, one: &Certifier) -> bool {
+        one.predicates.contains(&Predicate::Revocation) && self.is_named_widely(&one.names)
+    }
+
+    /// By the whole name, in any registry, and by what the package calls itself; in any case, and by whatever other name the same
+    /// registry is known.
+    pub(super) fn is_named_widely(&self, names: &[Pattern]) -> bool {
+        let mut all = vec![self.family.to_owned(), self.manifest.name.clone()];
+        if let Some((host, repository)) = self.family.split_once('/') {
+            all.push(repository.into());
+            all.extend(aliases(host).into_iter().map(|host| format!("{host}/{repository}")));
+        }
+        names.iter().any(|name| all.iter().any(|known| name.matches_in_any_case(known)))
+    }
+}
+
+/// Other names of a registry: with and without the port that is meant without one, and those of Docker Hub.
+fn aliases(host: &str) -> Vec<String> {
+    const DOCKER: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
+    let plain = [":443", ":80"].iter().find_map(|port| host.strip_suffix(port)).unwrap_or(host);
+    let names = if DOCKER.contains(&plain) { DOCKER.to_vec() } else { vec![plain] };
+    names.iter().flat_map(|name| [name.to_string(), format!("{name}:443"), format!("{name}:80")]).collect()
 }
 
 impl Judgement {
@@ -98,11 +119,14 @@ fn level_of(score: Option<u8>) -> u8 {
 }
 
 /// Makes the standing of the newest word of all whom any policy trusts. It counts where all of them do. Any such word, also one that
-/// ended, is before a hub's.
+/// ended or is not understood, is before a hub's.
 fn stand(subject: &Subject, evidence: &Evidence, policy: &Policy, now: Timestamp) -> Judgement {
     let standing = Standing { signers: evidence.signatures.clone(), ..Standing::default() };
     let (against, warnings) = (Vec::new(), Vec::new());
     let mut judgement = Judgement { standing, against, warnings, notes: Vec::new(), certified_otherwise: false };
+    if evidence.hub.as_ref().is_some_and(|word| word.deprecated) {
+        judgement.warnings.push("it is deprecated, says its hub".into());
+    }
     let notes = &mut judgement.notes;
     let mut heard: Vec<(&Certification, Option<u8>)> = Vec::new();
     for certification in &evidence.certifications {
@@ -123,8 +147,15 @@ fn stand(subject: &Subject, evidence: &Evidence, policy: &Policy, now: Timestamp
     }
     let counts_for = |word: &Certification, most: Option<u8>| most.map_or(0, |most| word.level.min(most));
     let newest = heard.into_iter().max_by_key(|(word, most)| (word.issued_at, Reverse(counts_for(word, *most))));
+    let trusted = |word: &&Unread| !matches!(trust(subject, &word.signer, policy), Trust::Nobodys);
+    let unread = evidence.unread.iter().filter(trusted).max_by_key(|word| word.issued_at);
+    if let Some(unread) = unread.filter(|word| newest.is_none_or(|(other, _)| other.issued_at <= word.issued_at)) {
+        let Unread { issued_at, signer } = unread;
+        notes.push(format!("its newest certification, of {issued_at} by {signer}, is not understood"));
+        return judgement;
+    }
     match newest {
-        Some((word, _)) if word.expires_at.is_some_and(|end| end <= now) => {
+        Some((word, _)) if word.has_ended(now) => {
             let end = word.expires_at.map(|end| end.to_string()).unwrap_or_default();
             notes.push(format!("its certification for level {} by {} ended at {end}", word.level, word.signer));
         }
@@ -151,8 +182,12 @@ fn stand(subject: &Subject, evidence: &Evidence, policy: &Policy, now: Timestamp
 
 fn by_hub(subject: &Subject, word: Option<&HubWord>, policy: &Policy, judgement: &mut Judgement) {
     let Some(word) = word else { return };
-    if word.deprecated {
-        judgement.warnings.push("it is deprecated, says its hub".into());
+    if let Some(host) = policy.hubs.iter().find(|host| subject.within(host).is_none()) {
+        judgement.notes.push(format!(
+            "its hub's word for level {} does not count: that of the configured registry, {host}, does",
+            word.level
+        ));
+        return;
     }
     let Sourced { value, source } = policy.hub_levels();
     if value == HubLevels::Ignore {
@@ -210,11 +245,7 @@ enum Trust {
 
 fn trust(subject: &Subject, signer: &Signer, policy: &Policy) -> Trust {
     let of_list = |list: &Sourced<Vec<Certifier>>| {
-        let counts = |one: &&Certifier| {
-            one.who.is(signer)
-                && one.predicates.contains(&Predicate::Certification)
-                && subject.is_named_narrowly(&one.names)
-        };
+        let counts = |one: &&Certifier| one.who.is(signer) && subject.is_certified_by(one);
         list.value.iter().filter(counts).map(|one| one.max_level).max()
     };
     let each: Vec<Option<u8>> = policy.certifiers.iter().map(of_list).collect();
@@ -228,9 +259,7 @@ fn trust(subject: &Subject, signer: &Signer, policy: &Policy) -> Trust {
 
 /// Whether somebody's word against a package is heard: one list that lets it is enough.
 fn is_heard(subject: &Subject, signer: &Signer, policy: &Policy) -> bool {
-    let counts = |one: &Certifier| {
-        one.who.is(signer) && one.predicates.contains(&Predicate::Revocation) && subject.is_named_widely(&one.names)
-    };
+    let counts = |one: &Certifier| one.who.is(signer) && subject.is_revoked_by(one);
     policy.certifiers.iter().any(|list| list.value.iter().any(counts))
 }
 
@@ -271,8 +300,7 @@ fn revoked(subject: &Subject, evidence: &Evidence, policy: &Policy, judgement: &
 fn unlisted(subject: &Subject, evidence: &Evidence, policy: &Policy, judgement: &mut Judgement) {
     let Listing::Unavailable(why) = &evidence.listing else { return };
     let mode = policy.cert_level_mode();
-    let could_revoke =
-        |one: &Certifier| one.predicates.contains(&Predicate::Revocation) && subject.is_named_widely(&one.names);
+    let could_revoke = |one: &Certifier| subject.is_revoked_by(one);
     let demanding = policy.min_cert_level.as_ref().filter(|level| level.value > 0).map(|level| &level.source);
     let revoking = policy.certifiers.iter().find(|list| list.value.iter().any(could_revoke)).map(|list| &list.source);
     let signing = demanded_signatures(subject, policy).next().map(|rule| &rule.source);

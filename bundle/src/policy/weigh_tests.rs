@@ -10,6 +10,7 @@ use serde_json::json;
 use super::*;
 use crate::evidence::{
     Certification, Evidence, Findings, HubWord, Listing, PackageClass, Rejected, Revocation, RevocationStatus, Signer,
+    Unread,
 };
 use crate::manifest::Manifest;
 
@@ -22,6 +23,9 @@ struct Row {
     user: Option<Section>,
     name: Option<String>,
     own: Option<String>,
+    /// The configured registry, by the organisation and by the user; `hub.test` where it is left out.
+    registry: Option<String>,
+    users_registry: Option<String>,
     host_runtime: bool,
     has: Has,
     level: u8,
@@ -37,6 +41,7 @@ struct Row {
 #[serde(deny_unknown_fields, default)]
 struct Has {
     certified: Vec<Certified>,
+    unread: Vec<NotRead>,
     against: Vec<Against>,
     signed: Vec<String>,
     hub: Option<Hub>,
@@ -55,6 +60,13 @@ struct Certified {
     issued: Option<i64>,
     ends: Option<i64>,
     permissions: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NotRead {
+    by: String,
+    issued: i64,
 }
 
 #[derive(Deserialize)]
@@ -133,6 +145,11 @@ fn evidence(has: &Has, manifest: &Manifest) -> Evidence {
     Evidence {
         signatures: has.signed.iter().map(|name| signer(name)).collect(),
         certifications: has.certified.iter().map(certification).collect(),
+        unread: has
+            .unread
+            .iter()
+            .map(|one| Unread { issued_at: now() - hours(one.issued), signer: signer(&one.by) })
+            .collect(),
         revocations: has.against.iter().map(revocation).collect(),
         hub: has.hub.as_ref().map(|hub| HubWord {
             level: hub.level,
@@ -157,13 +174,16 @@ fn evidence(has: &Has, manifest: &Manifest) -> Evidence {
 fn policy_of(row: &Row) -> Policy {
     let organisation = row.policy.read(Path::new("/org.yaml"), None).unwrap();
     let user = row.user.as_ref().map(|section| section.read(Path::new("/user.yaml"), None).unwrap());
-    organisation.stricter(user.unwrap_or_default())
+    let host = |name: &Option<String>| name.clone().unwrap_or("hub.test".into());
+    let organisation =
+        if organisation == Policy::default() { organisation } else { organisation.of_registry(&host(&row.registry)) };
+    organisation.stricter(user.unwrap_or_default().of_registry(&host(&row.users_registry)))
 }
 
 fn judged(row: &Row, policy: &Policy) -> Judgement {
     let manifest = manifest(row);
     let family = row.name.as_deref().unwrap_or("hub.test/acme/tool");
-    let subject = Subject { family, configured: Some("hub.test"), manifest: &manifest };
+    let subject = Subject { family, manifest: &manifest };
     weigh(&subject, &evidence(&row.has, &manifest), policy, now())
 }
 
