@@ -248,7 +248,7 @@ impl World {
     }
 
     /// The variables that its commands get.
-    pub fn environment(&self) -> [(&'static str, OsString); 11] {
+    pub fn environment(&self) -> [(&'static str, OsString); 12] {
         let directory = |name| OsString::from(self.path(name));
         [
             ("HOME", directory("home")),
@@ -261,6 +261,8 @@ impl World {
             ("XDG_STATE_HOME", directory("state")),
             ("MCP_CACHE_DIR", directory("cache/store")),
             ("MCP_AUDIT_LOG_FILE", directory("log/audit.log")),
+            // Tests run many at once, and most are not about how long a client waits.
+            ("MCP_PULL_PATIENCE", "10m".into()),
             ("CALLERS_SECRET_TOKEN", UNDECLARED.into()),
         ]
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use distribution::{Descriptor, Digest, Image, Platform, Rules, media_type};
+use distribution::{Descriptor, Digest, Image, Platform, Rules, media_type, tree_id};
 
 use crate::config::ImageConfig;
 use crate::limits::LimitRequest;
@@ -110,6 +110,12 @@ impl Package {
             manifest_digest: image.resolved.manifest_descriptor.digest.clone(),
             layers,
         })
+    }
+
+    /// Names the tree that its layers make together, among the unpacked layers.
+    pub fn tree(&self) -> Digest {
+        let diff_ids: Vec<Digest> = self.layers.iter().map(|(_, diff_id)| diff_id.clone()).collect();
+        tree_id(&diff_ids, self.rules())
     }
 
     /// What its layers are unpacked by.

@@ -50,9 +50,10 @@ pub use reference::{LayoutRef, Name, PackageName, Reference, ReferenceError, Sel
 pub use rootfs::{Rules, tree_id};
 pub use secret::{REDACTED, Secret};
 pub use source::{
-    Freshness, Making, Mode, Network, Resolved, Source, Way, canonical, family, referrers, registry_host, resolve,
+    Freshness, Handed, Making, Mode, Network, Resolved, Source, Way, canonical, family, referrers, registry_host,
+    resolve,
 };
 pub use store::{
-    Allowance, Blob, BlobLock, BlobReader, BlobWriter, LayerLock, Lease, Made, Origin, Remembered, Removed,
+    Allowance, Blob, BlobLock, BlobReader, BlobWriter, LayerLock, Lease, Made, Origin, Pull, Remembered, Removed,
     StagedLayer, Staging, Store, Verdict, Verified,
 };

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::hub::Stated;
 use crate::registry::{Patience, Sources};
 use crate::{
@@ -173,6 +175,48 @@ pub struct Resolved {
     pub way: Way,
 }
 
+/// What another process goes on with: a [`Resolved`] whose manifest is in the store.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Handed {
+    reference: String,
+    name: String,
+    descriptor: Descriptor,
+    manifest: Descriptor,
+    freshness: Freshness,
+    stated: Option<Stated>,
+    source: Source,
+}
+
+impl Resolved {
+    /// What another process needs of it.
+    pub fn hand_over(&self) -> Handed {
+        Handed {
+            reference: self.reference.clone(),
+            name: self.name.clone(),
+            descriptor: self.descriptor.clone(),
+            manifest: self.manifest_descriptor.clone(),
+            freshness: self.freshness.clone(),
+            stated: self.stated.clone(),
+            source: self.source.clone(),
+        }
+    }
+}
+
+impl Handed {
+    /// The same image as it was handed over.
+    ///
+    /// # Errors
+    /// Where the store does not have its manifest, or it is damaged there.
+    pub fn take(self, store: &Store) -> Result<Resolved> {
+        let Handed { reference, name, descriptor, manifest: manifest_descriptor, freshness, stated, source } = self;
+        let missing = || Error::NotFound { what: manifest_descriptor.digest.to_string(), place: "the store".into() };
+        let bytes = store.blob(&manifest_descriptor)?.ok_or_else(missing)?.bytes()?;
+        let manifest = ImageManifest::parse(&bytes).map_err(Error::image(&manifest_descriptor.digest))?;
+        let way = Way::default();
+        Ok(Resolved { reference, name, descriptor, manifest, manifest_descriptor, freshness, stated, source, way })
+    }
+}
+
 /// Connections to a registry and what it was shown: made when they are first needed, and shared from then on.
 #[derive(Debug, Clone, Default)]
 pub struct Way(Arc<OnceLock<Sources>>);
@@ -184,7 +228,7 @@ impl Way {
 }
 
 /// Where an answer is from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Freshness {
     /// The store; nobody was asked.
     Cached,
@@ -195,7 +239,7 @@ pub enum Freshness {
 }
 
 /// Where blobs are fetched from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
     /// A registry.
     Registry {

@@ -17,6 +17,7 @@ mod attached;
 mod blob;
 mod collect;
 mod layer;
+mod pull;
 mod refs;
 mod remove;
 #[cfg(test)]
@@ -34,6 +35,7 @@ use crate::{Digest, Error, Result, disk, layout, lock};
 pub use blob::{Blob, BlobLock, BlobReader, BlobWriter, Verified};
 pub use collect::{Allowance, Verdict};
 pub use layer::{LayerLock, StagedLayer, Staging};
+pub use pull::Pull;
 pub use refs::{Made, Origin, Remembered};
 pub use remove::{Lease, Removed};
 

@@ -8,6 +8,8 @@ use distribution::{Kind, ReferenceError};
 use runtime::journal::JournalError;
 use runtime::{How, Limit, NotExecuted, NotExecutedKind, Refusal};
 
+use serde::{Deserialize, Serialize};
+
 use crate::handshake::{Broken, MOST_HELD, MOST_LINE};
 use crate::show;
 
@@ -47,7 +49,7 @@ pub const FILE_SIZE: u8 = SIGNAL + 25;
 pub const SIGNAL: u8 = 128;
 
 /// What went wrong, why, and the next step.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Failure {
     /// smcp's exit code.
     pub code: u8,
@@ -85,6 +87,7 @@ impl Failure {
             CAGE => "cage",
             NOT_EXECUTABLE => "not-executable",
             NOT_FOUND => "not-found",
+            code if ENDING.iter().any(|signal| code == SIGNAL + signal) => "terminated",
             _ => "failed",
         }
     }
@@ -265,18 +268,31 @@ pub fn unheard(code: u8) -> Failure {
         .hint("what it wrote to stderr says why")
 }
 
+/// What ends a run by a signal to smcp before its server was started; `when` says in what.
+pub fn ended_by(signal: i32, when: &str) -> Failure {
+    let code = u8::try_from(i32::from(SIGNAL) + signal).unwrap_or(u8::MAX);
+    Failure::new(code, format!("the run was ended by signal {signal}{} {when}", name_of(signal)))
+}
+
 /// What there is to say of a server that nobody asked to end: nothing where it ended by itself.
 pub fn died(how: How) -> Option<Failure> {
     let How::Signal(signal) = how else { return None };
-    let name =
-        SIGNALS.iter().find(|(number, _)| *number == signal).map_or(String::new(), |(_, name)| format!(" ({name})"));
     let code = u8::try_from(i32::from(SIGNAL) + signal).unwrap_or(u8::MAX);
-    Some(Failure::new(code, format!("the server was ended by signal {signal}{name}")))
+    Some(Failure::new(code, format!("the server was ended by signal {signal}{}", name_of(signal))))
 }
 
+fn name_of(signal: i32) -> String {
+    SIGNALS.iter().find(|(number, _)| *number == signal).map_or(String::new(), |(_, name)| format!(" ({name})"))
+}
+
+/// The signals that end a run when smcp gets them, which it reads: SIGHUP, SIGINT, SIGQUIT, SIGTERM.
+const ENDING: [u8; 4] = [1, 2, 3, 15];
+
 /// The signals that end a program, of the same numbers on x86-64 and arm64, signal(7).
-const SIGNALS: [(i32, &str); 10] = [
+const SIGNALS: [(i32, &str); 12] = [
+    (1, "SIGHUP"),
     (2, "SIGINT"),
+    (3, "SIGQUIT"),
     (4, "SIGILL"),
     (5, "SIGTRAP"),
     (6, "SIGABRT"),

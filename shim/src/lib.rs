@@ -7,6 +7,7 @@
 mod accept;
 mod answer;
 mod audit;
+mod bring;
 pub mod cli;
 mod doctor;
 mod evidence;
@@ -39,6 +40,7 @@ mod why;
 mod witness;
 mod words;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -55,6 +57,9 @@ pub fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
     if arguments.get(1).is_some_and(|word| word == unpack::VERB) {
         return ExitCode::from(unpack::child(&arguments[2..]));
+    }
+    if arguments.get(1).is_some_and(|word| word == bring::VERB) {
+        return ExitCode::from(bring::child(&arguments[2..]));
     }
     if arguments.get(1).is_some_and(|word| word == tool::VERB) {
         return ExitCode::from(tool::child(&arguments[2..]));
@@ -159,6 +164,20 @@ fn log(level: &str) -> Result<(), Failure> {
         Failure::new(exit::CONFIGURATION, format!("log_level {level:?} is no level"))
             .hint("one of off, error, warn, info, debug, trace")
     })?;
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).init();
+    tracing_subscriber::fmt().with_max_level(level).with_writer(|| Stderr).with_ansi(false).init();
     Ok(())
+}
+
+/// Stderr for the log, which would end smcp where nobody reads it any more.
+struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let _ = std::io::stderr().write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }

@@ -48,7 +48,7 @@ impl<'a> Download<'a> {
 
     fn new(resolved: &'a Resolved, otherwise: Way) -> Self {
         let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
-        let in_ci = env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
+        let in_ci = is_ci();
         let way = match std::io::stderr().is_terminal() {
             _ if show::is_quiet() => Way::Nobody,
             true if dumb || in_ci => Way::Lines,
@@ -107,6 +107,11 @@ impl<'a> Download<'a> {
             show::say(&format!("hint: a client may not wait for that: smcp pull {}", self.resolved.reference));
         }
     }
+}
+
+/// Whether this runs in continuous integration, as its services say by a variable.
+pub fn is_ci() -> bool {
+    env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
 }
 
 impl Drop for Download<'_> {

@@ -11,7 +11,7 @@ use bundle::{
     CallerEnv, FlagError, LimitRequest, MountFlag, NetworkFlags, OutboundError, Package, Request, SubprocessFlag,
     UnitError, judge,
 };
-use distribution::{Mode, Network, Pending, Reference, Store, configure, fetch, resolve};
+use distribution::{Mode, Network, Pending, Reference, Store, configure, resolve};
 use runtime::egress::Proxies;
 use runtime::journal::{self, Ending, Journal};
 use runtime::{
@@ -22,11 +22,12 @@ use ulid::Ulid;
 
 use crate::accept::{self, Acceptance};
 use crate::answer::{PATIENCE, answer};
+use crate::bring::{Bring, held};
 use crate::cli;
 use crate::exit::{self, Failure};
 use crate::handshake::{Channels, Due, Duties, Handshake, Pins, Warning, Why};
 use crate::pins::{self, Keeper};
-use crate::progress::Download;
+use crate::progress::is_ci;
 use crate::record::Record;
 use crate::redact::Texts;
 use crate::relay::{self, Way};
@@ -35,7 +36,6 @@ use crate::secrets::{self, SecretFlag};
 use crate::settings::Settings;
 use crate::show;
 use crate::sources;
-use crate::unpack;
 use crate::verdict::Verdict;
 use crate::witness::Witness;
 use crate::words::Words;
@@ -169,6 +169,7 @@ fn story(
     recording: Recording,
     record: &mut Record,
 ) -> Result<(Ending, Option<Remains>), Failure> {
+    let began = Instant::now();
     let request = request(typed)?;
     let (identity, ahead) = match early {
         Some(early) => (early.identity, Some(early.ahead?)),
@@ -214,10 +215,17 @@ fn story(
     let warning = warning(resolved.name.split('?').next().unwrap_or(&resolved.name), &verdict);
     record.warned(warning.as_ref());
     ask_to_go_on(typed, warning.as_ref())?;
-    let shown = Download::awaited(&resolved);
-    fetch(&image, &store, &network, &|step| shown.step(step))?;
-    drop(shown);
-    let bundle = bundle::prepare(&package, &store, &unpack::in_a_process)?;
+    let mut signals = None;
+    let bundle = match held(&package, &store)? {
+        Some(bundle) => bundle,
+        None => {
+            let signals = signals.insert(take_signals()?);
+            let (registry, offline, until) = (typed.registry.as_deref(), typed.offline, until(typed, settings, began));
+            let (resolved, store) = (&resolved, &store);
+            Bring { resolved, store, settings, registry, offline, signals, until }.to_its_end()?;
+            held(&package, store)?.ok_or_else(|| Failure::new(exit::RESOLVE, "the package left the store again"))?
+        }
+    };
     pending.keep()?;
     let grant = grant.with_certificates_for(bundle.path());
     record.trusts(grant.certificates.as_ref());
@@ -236,7 +244,7 @@ fn story(
         Failure::new(exit::CAGE, format!("the state directory {} cannot be made: {why}", path.display()))
             .hint("free the disk or make the directory writable, or name another by XDG_STATE_HOME")
     })?;
-    let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
+    let signals = signals.map_or_else(take_signals, Ok)?;
     let least = least_tier(typed, settings)?;
     let proxies = if plan.egress.is_empty() { Proxies::none() } else { settings.proxies()? };
     let (place, pins) = pins::of_run(&verdict, &resolved, &package, settings)?.unzip();
@@ -265,6 +273,16 @@ fn story(
     let (mut ending, remains) = passed.ending(&plan)?;
     last_texts.ending(&mut ending);
     Ok((ending, Some(remains)))
+}
+
+/// Until when whoever started smcp waits for a package that has to be fetched: a client shows nobody how far it is.
+fn until(typed: &cli::Run, settings: &Settings, began: Instant) -> Option<Instant> {
+    let by_a_client = [rustix::stdio::stdin(), rustix::stdio::stdout()].into_iter().all(relay::is_of_a_client);
+    (by_a_client && !typed.dry_run && !is_ci()).then(|| began + settings.pull_patience)
+}
+
+fn take_signals() -> Result<Signals, Failure> {
+    Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))
 }
 
 /// The warning that policy makes due.

@@ -28,6 +28,8 @@ use crate::exit::{self, Failure};
 const ORGANISATION: &str = "/etc/smcp";
 /// sigstore's trust root, in the organisation's directory or in the user's own.
 const TRUST_ROOT: &str = "trusted_root.json";
+/// Clients give a server 10 to 60 s to answer and show no progress meanwhile: an answer that says what is going on comes well before.
+const PULL_PATIENCE: Duration = Duration::from_secs(8);
 const DEFAULT_REGISTRY: &str = "https://registry.mcp-hub.info";
 
 /// What is configured.
@@ -61,6 +63,8 @@ pub struct Settings {
     own: Policy,
     /// How long a tag that was looked up is good.
     pub refresh: Duration,
+    /// How long a client waits for a package that is being fetched.
+    pub pull_patience: Duration,
     /// How bytes pass between client and server, `relay`.
     pub relay: cli::Relay,
     /// `off`, `error`, `warn`, `info`, `debug` or `trace`.
@@ -111,6 +115,7 @@ impl Settings {
             organisation: Policy::default(),
             own: Policy::default(),
             refresh: Duration::from_secs(24 * 3600),
+            pull_patience: PULL_PATIENCE,
             relay: cli::Relay::Auto,
             log_level: "warn".into(),
         }
@@ -283,6 +288,7 @@ impl Settings {
                 self.relay = cli::Relay::from_str(value, false)
                     .map_err(|_| format!("{value:?} is none of auto, filter, direct"))?;
             }
+            "pull_patience" => self.pull_patience = parse_duration(value).map_err(unit)?,
             "refresh" => self.refresh = parse_duration(value).map_err(unit)?,
             "timeout" => self.max.timeout = parse_duration(value).map_err(unit)?,
             "max_cpu_time" => self.max.cpu_time = parse_duration(value).map_err(unit)?,
@@ -350,7 +356,7 @@ const LEAST_LOG: u64 = 4096;
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Keys with a value, as `set` takes them.
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
     "registry_url",
     "proxy_https",
     "proxy_no_proxy",
@@ -361,6 +367,7 @@ const KEYS: [&str; 17] = [
     "audit_max_size",
     "log_level",
     "refresh",
+    "pull_patience",
     "relay",
     "timeout",
     "max_cpu_time",
@@ -371,7 +378,7 @@ const KEYS: [&str; 17] = [
 ];
 
 /// Beginnings of variables that can only be meant for smcp: a misspelt one must not be ignored.
-const SECTIONS: [&str; 6] = ["registries_", "proxy_", "max_", "audit_", "registry_", "cache_"];
+const SECTIONS: [&str; 7] = ["registries_", "proxy_", "max_", "audit_", "registry_", "cache_", "pull_"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -384,6 +391,7 @@ struct File {
     audit_max_size: Option<Scalar>,
     log_level: Option<String>,
     refresh: Option<Scalar>,
+    pull_patience: Option<Scalar>,
     timeout: Option<Scalar>,
     max_cpu_time: Option<Scalar>,
     max_memory: Option<Scalar>,
@@ -469,6 +477,7 @@ impl File {
             ("audit_max_size", scalar(&self.audit_max_size)),
             ("log_level", text(&self.log_level)),
             ("refresh", scalar(&self.refresh)),
+            ("pull_patience", scalar(&self.pull_patience)),
             ("relay", text(&self.relay)),
             ("timeout", scalar(&self.timeout)),
             ("max_cpu_time", scalar(&self.max_cpu_time)),

@@ -66,7 +66,7 @@ fn answer(image: &Built, call: &Call) -> Reply {
 }
 
 /// A registry of one image, whose answers `change` changes.
-fn registry(image: &Built, change: impl Fn(&Call, Reply) -> Reply + Send + Sync + 'static) -> Fake {
+pub fn registry(image: &Built, change: impl Fn(&Call, Reply) -> Reply + Send + Sync + 'static) -> Fake {
     let image = image.clone();
     Fake::serve(move |call| change(call, answer(&image, call)))
 }

@@ -10,6 +10,7 @@ mod kernel;
 mod lifecycle;
 mod limits;
 mod network;
+mod pulls;
 mod secrets;
 mod stdio;
 mod trust;

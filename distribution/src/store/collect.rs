@@ -125,11 +125,11 @@ impl Store {
         disk::size(&self.at("blobs")) + disk::size(&self.at("layers"))
     }
 
-    /// Files of locks whose holders were killed.
+    /// Files of locks whose holders were killed, and what pulls left word of.
     fn drop_locks(&self) -> Result<()> {
         for path in disk::entries(&self.at("locks"))? {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if name.starts_with("blob-") || name.starts_with("layer-") {
+            if ["blob-", "layer-", "pull-"].iter().any(|kind| name.starts_with(kind)) {
                 let Some(_unheld) = lock::try_exclusive(&path) else { continue };
                 let _ = fs::remove_file(&path);
             }

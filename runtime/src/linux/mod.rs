@@ -7,6 +7,7 @@
 
 mod advice;
 mod ahead;
+mod apart;
 mod bare;
 mod cage;
 mod calls;
@@ -48,6 +49,7 @@ mod wire;
 
 pub use advice::{Advice, advice};
 pub use ahead::{Ahead, Ordered};
+pub use apart::{Tie, apart};
 pub use cage::{Cage, How, Masked, Outcome, Prepared, Remains};
 pub use calls::{Asked, Recording};
 pub use guard::Used;

@@ -1,0 +1,370 @@
+//! A package on its way into the store, in a process of its own: `smcp fetch`, which nobody types. Meanwhile this one has a
+//! single thread, hears signals, and can tell a client that waits too long; the other one goes on then.
+
+mod apart;
+
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bundle::{Package, format_size};
+use distribution::{Digest, Error, Handed, LayerLock, Progress, Resolved, Store};
+use runtime::Signals;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use tracing::level_filters::LevelFilter;
+
+use crate::exit::{self, Failure};
+use crate::progress::Download;
+use crate::settings::Settings;
+use crate::show;
+
+pub use apart::child;
+
+/// The word on its command line.
+pub const VERB: &str = "fetch";
+/// Its argument, in place of the id of the process that it is bound to.
+const DETACHED: &str = "detached";
+
+/// How often a pull of another process is looked at, whose end nothing tells.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long the last words on the process's stderr may take once it has said on stdout that it is done.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// The files of a package, where all of them are in the store: one look.
+///
+/// # Errors
+/// Where the store cannot be locked.
+pub fn held(package: &Package, store: &Store) -> Result<Option<LayerLock>, Failure> {
+    match store.hold_layer(&package.tree()) {
+        Ok(held) => Ok(Some(held)),
+        Err(Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What is brought, and for whom.
+pub struct Bring<'a> {
+    /// The image, whose manifest and configuration are in the store.
+    pub resolved: &'a Resolved,
+    /// Where to.
+    pub store: &'a Store,
+    /// As this process has them.
+    pub settings: &'a Settings,
+    /// `--registry`.
+    pub registry: Option<&'a str>,
+    /// No registry may be asked.
+    pub offline: bool,
+    /// What ends the wait.
+    pub signals: &'a Signals,
+    /// Until when a client waits; whoever else waits to the end.
+    pub until: Option<Instant>,
+}
+
+/// What the process is told.
+#[derive(Serialize, Deserialize)]
+struct Order {
+    config: Option<PathBuf>,
+    registry: Option<String>,
+    offline: bool,
+    level: String,
+    quiet: bool,
+    image: Handed,
+}
+
+/// What the process says, a line each.
+#[derive(Serialize, Deserialize)]
+enum Word {
+    /// From here on it can go on alone: nothing of the image is removed from the store.
+    Begun,
+    /// Another process brings that image.
+    Busy,
+    Planned {
+        layers: usize,
+        bytes: u64,
+    },
+    Received {
+        digest: Digest,
+        bytes: u64,
+    },
+    Done {
+        digest: Digest,
+    },
+    /// The whole package is in the store.
+    Here,
+    Failed(Failure),
+}
+
+/// What a detached process leaves in the file of its lock.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Left {
+    /// Bytes.
+    received: u64,
+    planned: u64,
+    /// How it ended, where it has ended.
+    failure: Option<Failure>,
+}
+
+impl Left {
+    fn by_others(store: &Store, manifest: &Digest) -> Option<Left> {
+        serde_json::from_slice(&store.pull_word(manifest)?).ok()
+    }
+}
+
+/// How a process that was followed ended.
+enum Came {
+    Here,
+    Busy,
+}
+
+impl Bring<'_> {
+    /// Brings the package into the store and unpacks it, or waits for the process that does so already.
+    ///
+    /// # Errors
+    /// Why it cannot be had; of code 124 where it takes longer than a client waits, and of 128 and its number where a signal comes.
+    pub fn to_its_end(&self) -> Result<(), Failure> {
+        let shown = Download::awaited(self.resolved);
+        self.tell_of_the_last();
+        loop {
+            if !self.store.is_pulled(self.manifest())
+                && let Came::Here = self.start()?.follow(self, &shown)?
+            {
+                return Ok(());
+            }
+            self.wait_for_the_other()?;
+        }
+    }
+
+    fn manifest(&self) -> &Digest {
+        &self.resolved.manifest_descriptor.digest
+    }
+
+    /// Says how the last one ended whose end nobody saw.
+    fn tell_of_the_last(&self) {
+        let Some(left) =
+            Left::by_others(self.store, self.manifest()).filter(|_| !self.store.is_pulled(self.manifest()))
+        else {
+            return;
+        };
+        let why = left.failure.map_or("it was ended before it was done".into(), |failure| failure.message);
+        show::warn(&format!("the download of {} that went on in the background failed: {why}", self.resolved.name));
+    }
+
+    /// Whoever waited for it has been told.
+    fn forget_the_last(&self) {
+        if let Ok(Some(pull)) = self.store.try_pull(self.manifest()) {
+            pull.done();
+        }
+    }
+
+    fn start(&self) -> Result<Started, Failure> {
+        let failed = |why: io::Error| Failure::new(exit::RESOLVE, format!("the process that fetches: {why}"));
+        let order = Order {
+            config: self.settings.file.clone(),
+            registry: self.registry.map(Into::into),
+            offline: self.offline,
+            level: LevelFilter::current().to_string(),
+            quiet: show::is_quiet(),
+            image: self.resolved.hand_over(),
+        };
+        let order = serde_json::to_vec(&order).map_err(|why| failed(why.into()))?;
+        let detached = self.until.is_some();
+        let tie = if detached { DETACHED.to_owned() } else { std::process::id().to_string() };
+        let mut child = Command::new("/proc/self/exe")
+            .arg0("smcp")
+            .args([VERB, &tie, &self.resolved.name])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // A client's stderr must not stay open in it.
+            .stderr(if detached { Stdio::piped() } else { Stdio::inherit() })
+            .spawn()
+            .map_err(failed)?;
+        let (words, errors) = (child.stdout.take().expect("it is a pipe"), child.stderr.take());
+        let told = child.stdin.take().expect("it is a pipe").write_all(&order);
+        let mut started = Started { child: Some(child), words, errors };
+        if detached {
+            // It leaves another one behind, which is nobody's child.
+            started.wait().map_err(failed)?;
+        }
+        told.map_err(failed)?;
+        Ok(started)
+    }
+
+    /// Waits until the process that brings it already has ended.
+    fn wait_for_the_other(&self) -> Result<(), Failure> {
+        while self.store.is_pulled(self.manifest()) {
+            wait_on(&mut [PollFd::new(self.signals, PollFlags::IN)], Some(LOOK)).map_err(lost)?;
+            self.unless_ended()?;
+            if self.is_late() {
+                let Left { received, planned, .. } = Left::by_others(self.store, self.manifest()).unwrap_or_default();
+                return Err(self.late(received, planned));
+            }
+        }
+        match Left::by_others(self.store, self.manifest()).and_then(|left| left.failure) {
+            None => Ok(()),
+            Some(failure) => {
+                self.forget_the_last();
+                Err(failure)
+            }
+        }
+    }
+
+    fn is_late(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    fn late(&self, received: u64, planned: u64) -> Failure {
+        let name = &self.resolved.name;
+        let far = match planned {
+            0 => String::new(),
+            _ => format!(", {} of {} so far", format_size(received.min(planned)), format_size(planned)),
+        };
+        let waited = self.settings.pull_patience;
+        let what = format!("fetching {name} takes longer than {waited:?}, and goes on in the background{far}");
+        Failure::new(exit::TIMEOUT, what).hint(format!(
+            "start the server again in a while; `smcp pull {}` waits for the end of it",
+            self.resolved.reference
+        ))
+    }
+
+    fn unless_ended(&self) -> Result<(), Failure> {
+        let Some(signal) = self.signals.next() else { return Ok(()) };
+        let failure = exit::ended_by(signal, &format!("while {} was fetched", self.resolved.name));
+        Err(match self.until {
+            Some(_) => failure.hint("what is being fetched goes on in the background"),
+            None => failure,
+        })
+    }
+}
+
+/// A process that was started. One that is bound to this ends with the value.
+struct Started {
+    child: Option<Child>,
+    words: ChildStdout,
+    errors: Option<ChildStderr>,
+}
+
+impl Started {
+    fn wait(&mut self) -> io::Result<()> {
+        self.child.take().map_or(Ok(()), |mut child| child.wait().map(drop))
+    }
+
+    /// Listens to its end, a signal or the end of a client's patience.
+    fn follow(mut self, of: &Bring<'_>, shown: &Download<'_>) -> Result<Came, Failure> {
+        let (mut begun, mut far) = (false, Left::default());
+        let mut text = Vec::new();
+        loop {
+            let mut fds = vec![PollFd::new(&self.words, PollFlags::IN)];
+            fds.extend(self.errors.as_ref().map(|errors| PollFd::new(errors, PollFlags::IN)));
+            if begun {
+                fds.push(PollFd::new(of.signals, PollFlags::IN));
+            }
+            let left = of.until.map(|until| until.saturating_duration_since(Instant::now()));
+            wait_on(&mut fds, left).map_err(lost)?;
+            let news: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            drop(fds);
+            if self.errors.is_some() && news[1] {
+                self.pass_errors();
+            }
+            if begun {
+                of.unless_ended()?;
+            }
+            if news[0] {
+                if self.hear(&mut text).map_err(lost)? == 0 {
+                    let what = format!("the process that fetches {} ended before it was done", of.resolved.name);
+                    return Err(Failure::new(exit::RESOLVE, what).hint("run the command again"));
+                }
+                while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
+                    let line: Vec<u8> = text.drain(..=end).collect();
+                    match serde_json::from_slice(&line).map_err(|why| lost(why.into()))? {
+                        Word::Begun => begun = true,
+                        Word::Busy => return Ok(Came::Busy),
+                        Word::Planned { layers, bytes } => {
+                            far.planned = bytes;
+                            shown.step(Progress::Planned { layers, bytes });
+                        }
+                        Word::Received { digest, bytes } => {
+                            far.received += bytes;
+                            shown.step(Progress::Received { digest, bytes });
+                        }
+                        Word::Done { digest } => shown.step(Progress::Done { digest }),
+                        Word::Here => {
+                            self.settle();
+                            return Ok(Came::Here);
+                        }
+                        Word::Failed(failure) => {
+                            self.settle();
+                            of.forget_the_last();
+                            return Err(failure);
+                        }
+                    }
+                }
+            }
+            if of.is_late() {
+                return Err(of.late(far.received, far.planned));
+            }
+        }
+    }
+
+    fn hear(&mut self, text: &mut Vec<u8>) -> io::Result<usize> {
+        let mut bytes = [0; 16 << 10];
+        let count = self.words.read(&mut bytes)?;
+        text.extend_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+
+    /// Passes on what it says to people. Whether there may be more.
+    fn pass_errors(&mut self) -> bool {
+        let mut bytes = [0; 16 << 10];
+        match self.errors.as_mut().map(|errors| errors.read(&mut bytes)) {
+            Some(Ok(count)) if count > 0 => {
+                let _ = io::stderr().write_all(&bytes[..count]);
+                true
+            }
+            _ => {
+                self.errors = None;
+                false
+            }
+        }
+    }
+
+    /// Takes its last words, and waits for it where it is a child.
+    fn settle(&mut self) {
+        let until = Instant::now() + LAST_WORDS;
+        while let Some(errors) = &self.errors {
+            let left = until.saturating_duration_since(Instant::now());
+            let mut fds = [PollFd::new(errors, PollFlags::IN)];
+            if !matches!(wait_on(&mut fds, Some(left)), Ok(1..)) || !self.pass_errors() {
+                break;
+            }
+        }
+        let _ = self.wait();
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn lost(why: io::Error) -> Failure {
+    Failure::new(exit::RESOLVE, format!("the process that fetches cannot be heard: {why}"))
+}
+
+/// Waits for one of these, this long at most. How many have news.
+fn wait_on(fds: &mut [PollFd<'_>], most: Option<Duration>) -> io::Result<usize> {
+    // A millisecond more, so that a wait of less than one is not none.
+    let timeout = most.map(|most| most + Duration::from_millis(1));
+    let timeout = timeout.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() });
+    match poll(fds, timeout.as_ref()) {
+        Err(Errno::INTR) => Ok(0),
+        news => Ok(news?),
+    }
+}

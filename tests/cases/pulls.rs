@@ -1,0 +1,291 @@
+//! Downloads that take longer than whoever waits for them: the client is told, and they go on (A13, L1).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::Value;
+
+use super::acquire::registry;
+use crate::command::Ended;
+use crate::fake::Fake;
+use crate::image::{Built, Image};
+use crate::needs;
+use crate::patience::{PATIENCE, within};
+use crate::place;
+use crate::processes::with_word;
+use crate::world::{User, World, as_each_user};
+
+as_each_user! {
+    a13_a_client_is_told_and_the_download_goes_on,
+    a13_the_next_start_says_why_a_download_failed,
+    l1_a_download_outlives_whoever_waits_for_it,
+    l1_a_download_that_nobody_answers_for_ends_with_its_run,
+}
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}"#;
+const DISCOVER: &str = r#"{"jsonrpc":"2.0","id":"d","method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+
+/// A registry that keeps the layer back until it is told to send it, and whether it is the right one then.
+struct Slow {
+    fake: Fake,
+    image: Built,
+    gate: Arc<(Mutex<Gate>, Condvar)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    Closed,
+    Open,
+    /// It sends other bytes.
+    OpenToALie,
+}
+
+impl Slow {
+    fn serve() -> Slow {
+        let image = Image::probe().build();
+        let gate = Arc::new((Mutex::new(Gate::Closed), Condvar::new()));
+        let (layer, of_calls) = (image.layer.digest.clone(), gate.clone());
+        let fake = registry(&image, move |call, mut reply| {
+            if call.path.ends_with(&layer) {
+                let (state, changed) = &*of_calls;
+                let state = changed.wait_while(state.lock().unwrap(), |state| *state == Gate::Closed).unwrap();
+                if *state == Gate::OpenToALie {
+                    reply.body[0] ^= 1;
+                }
+            }
+            reply
+        });
+        Slow { fake, image, gate }
+    }
+
+    fn set(&self, gate: Gate) {
+        *self.gate.0.lock().unwrap() = gate;
+        self.gate.1.notify_all();
+    }
+
+    fn name(&self) -> String {
+        format!("{}/test/probe:v1", self.fake.host)
+    }
+
+    fn downloads(&self) -> usize {
+        self.fake.count("GET", &self.image.layer.digest)
+    }
+
+    /// The processes that fetch from it.
+    fn fetchers(&self) -> Vec<(u32, String)> {
+        with_word(&self.fake.host).into_iter().filter(|(_, line)| line.starts_with("smcp fetch ")).collect()
+    }
+
+    #[track_caller]
+    fn await_one_that_is_detached(&self) -> u32 {
+        let one = within(PATIENCE, || match &self.fetchers()[..] {
+            [(pid, line)] if line.contains(" detached ") && self.downloads() > 0 => Some(*pid),
+            _ => None,
+        });
+        one.unwrap_or_else(|| panic!("one process was expected: {:#?}", self.fetchers()))
+    }
+
+    #[track_caller]
+    fn await_none(&self) {
+        let none = within(PATIENCE, || self.fetchers().is_empty().then_some(()));
+        assert!(none.is_some(), "left: {:#?}", self.fetchers());
+    }
+}
+
+/// The file of the lock, while there is one.
+fn lock(world: &World) -> Option<PathBuf> {
+    let all = fs::read_dir(world.store().join("locks")).expect("the store is there").flatten();
+    all.map(|entry| entry.path())
+        .find(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"pull-")))
+}
+
+fn is_held(lock: &Path) -> bool {
+    fs::File::open(lock).expect("the lock is there").try_lock().is_err()
+}
+
+/// The one answer that a client got.
+#[track_caller]
+fn answer(ended: &Ended) -> Value {
+    let text = ended.text();
+    ended.check(text.lines().count() == 1, "one line was expected on stdout");
+    serde_json::from_str(&text).unwrap_or_else(|why| panic!("{why}: {text}"))
+}
+
+fn a13_a_client_is_told_and_the_download_goes_on(world: &World) {
+    let slow = Slow::serve();
+    let name = slow.name();
+    let start = |patience: &str| world.smcp(["run", &name, "exit", "4"]).env("MCP_PULL_PATIENCE", patience);
+    for (asked, id) in [(INITIALIZE, Value::from(0)), (DISCOVER, "d".into())] {
+        let ended = start("1s").told(asked).expect(124);
+        let told = answer(&ended);
+        ended.check(told["id"] == id && told["error"]["code"] == -32000, "an error for the request was expected");
+        assert_eq!(told["error"]["data"]["exit"], 124);
+        let message = told["error"]["message"].as_str().unwrap_or_default();
+        let hint = format!("smcp pull {name}");
+        for word in [&name, "longer than 1s", "goes on in the background", &hint] {
+            ended.check(message.contains(word), word);
+        }
+        ended.explains(&["goes on in the background"]);
+        let end = world.last_end();
+        assert_eq!((&end["exit"], &end["cause"]), (&124.into(), &"timeout".into()));
+        assert!(end["error"].as_str().is_some_and(|error| error.contains("goes on in the background")), "{end}");
+        slow.await_one_that_is_detached();
+        assert!(is_held(&lock(world).expect("a lock")));
+    }
+    let fetcher = slow.await_one_that_is_detached();
+    // Nothing of its starter's is open in it but pipes that nobody holds any more.
+    let root = world.path("");
+    let open: Vec<_> = fs::read_dir(format!("/proc/{fetcher}/fd"))
+        .unwrap()
+        .flatten()
+        .flat_map(|fd| fs::read_link(fd.path()))
+        .collect();
+    let foreign: Vec<_> =
+        open.iter().filter(|path| path.starts_with(&root) && !path.starts_with(world.store())).collect();
+    assert!(foreign.is_empty(), "{foreign:?}");
+    let mut third = start("10m").start();
+    let stdin = third.take_stdin();
+    slow.set(Gate::Open);
+    third.wait().expect(4);
+    drop(stdin);
+    slow.await_none();
+    assert_eq!(slow.downloads(), 1);
+    assert_eq!(lock(world), None);
+    world.smcp(["run", "--offline", &name, "exit", "5"]).run().expect(5);
+    // Where it is there, nobody is too late.
+    start("1s").run().expect(4);
+}
+
+/// The next start tells how the last one ended, and tries again. Who waits for another's download gets its failure.
+fn a13_the_next_start_says_why_a_download_failed(world: &World) {
+    let slow = Slow::serve();
+    let name = slow.name();
+    let start = |patience: &str| world.smcp(["run", &name, "exit", "4"]).env("MCP_PULL_PATIENCE", patience);
+    start("1s").told(INITIALIZE).expect(124);
+    slow.await_one_that_is_detached();
+    let mut waits = start("10m").start();
+    let stdin = waits.take_stdin();
+    slow.set(Gate::OpenToALie);
+    let ended = waits.wait().expect(122);
+    ended.explains(&[&slow.image.layer.digest, "other bytes arrived"]);
+    drop(stdin);
+    slow.await_none();
+    // That one was told, so nobody is told again.
+    let told = "that went on in the background failed";
+    let ended = start("10m").run().expect(122);
+    ended.check(!ended.stderr().contains(told), "told twice");
+    // One that ends when nobody waits.
+    slow.set(Gate::Closed);
+    start("1s").told(INITIALIZE).expect(124);
+    slow.await_one_that_is_detached();
+    slow.set(Gate::OpenToALie);
+    slow.await_none();
+    slow.set(Gate::Open);
+    start("10m").run().expect(4).says(&[&name, told, "other bytes arrived"]);
+    // One that is killed.
+    world.smcp(["cache", "rm", "--all"]).run().ok();
+    slow.set(Gate::Closed);
+    let before = slow.downloads();
+    start("1s").told(INITIALIZE).expect(124);
+    within(PATIENCE, || (slow.downloads() > before).then_some(())).expect("it asks for the layer");
+    let fetcher = Pid::from_raw(slow.await_one_that_is_detached().cast_signed()).unwrap();
+    rustix::process::kill_process(fetcher, Signal::KILL).unwrap();
+    slow.await_none();
+    slow.set(Gate::Open);
+    start("10m").run().expect(4).says(&[told, "was ended before it was done"]);
+    let ended = start("10m").run().expect(4);
+    ended.check(!ended.stderr().contains(told), "told twice");
+}
+
+/// SIGTERM to smcp, which is answered and recorded; SIGKILL to it; signals to its process group.
+fn l1_a_download_outlives_whoever_waits_for_it(world: &World) {
+    let Some(setsid) = needs::program("setsid", "util-linux") else { return };
+    let smcp = place::smcp().to_str().expect("UTF-8");
+    for end in ["term", "kill", "group hup", "group term", "group kill"] {
+        let slow = Slow::serve();
+        let name = slow.name();
+        let arguments = [smcp, "run", &name, "exit", "4"];
+        let mut running = match end {
+            group if group.starts_with("group") => world.program(&setsid, arguments).start(),
+            _ => world.smcp(&arguments[1..]).start(),
+        };
+        let mut stdin = running.take_stdin();
+        std::io::Write::write_all(&mut stdin, format!("{INITIALIZE}\n").as_bytes()).unwrap();
+        slow.await_one_that_is_detached();
+        let group = Pid::from_raw(running.pid().cast_signed()).unwrap();
+        match end {
+            "term" => {
+                running.signal(Signal::TERM);
+                let ended = running.wait().expect(143);
+                let told = answer(&ended);
+                let message = told["error"]["message"].as_str().unwrap_or_default();
+                ended.check(
+                    message.contains("SIGTERM") && message.contains("goes on in the background"),
+                    "an answer was expected",
+                );
+                let last = world.last_end();
+                assert_eq!((&last["exit"], &last["cause"]), (&143.into(), &"terminated".into()), "{last}");
+            }
+            "kill" => {
+                running.signal(Signal::KILL);
+                running.wait_for_the_process_alone();
+            }
+            group_signal => {
+                let signal = match group_signal {
+                    "group hup" => Signal::HUP,
+                    "group term" => Signal::TERM,
+                    _ => Signal::KILL,
+                };
+                kill_process_group(group, signal).unwrap();
+                running.wait_for_the_process_alone();
+            }
+        }
+        drop(stdin);
+        let fetcher = slow.await_one_that_is_detached();
+        let left = |found: &(u32, String)| found.0 != fetcher;
+        let gone = within(PATIENCE, || (!with_word(&slow.fake.host).iter().any(left)).then_some(()));
+        assert!(gone.is_some(), "{end}: left beside the download: {:#?}", with_word(&slow.fake.host));
+        slow.set(Gate::Open);
+        slow.await_none();
+        world.smcp(["run", "--offline", &name, "exit", "5"]).run().expect(5);
+        assert_eq!((slow.downloads(), lock(world)), (1, None), "{end}");
+        world.smcp(["cache", "rm", "--all"]).run().ok();
+    }
+}
+
+/// In CI nobody answers for a download: it is a part of the run, and the log has the run's end.
+fn l1_a_download_that_nobody_answers_for_ends_with_its_run(world: &World) {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let slow = Slow::serve();
+        let name = slow.name();
+        let mut running = world.smcp(["run", &name, "exit", "4"]).env("CI", "true").start();
+        let stdin = running.take_stdin();
+        within(PATIENCE, || (slow.downloads() > 0).then_some(())).expect("it asks for the layer");
+        running.signal(signal);
+        running.wait().expect(code).says(&["was ended by signal", &name]);
+        drop(stdin);
+        let end = world.last_end();
+        assert_eq!((&end["exit"], &end["cause"]), (&code.into(), &"terminated".into()), "{end}");
+        slow.await_none();
+        slow.set(Gate::Open);
+        let ended = world.smcp(["run", &name, "exit", "4"]).run().expect(4);
+        ended.check(!ended.stderr().contains("in the background"), "nothing went on");
+        assert_eq!(lock(world), None);
+        world.smcp(["cache", "rm", "--all"]).run().ok();
+    }
+}
+
+/// Eight seconds, where nobody says otherwise.
+#[test]
+fn a13_how_long_a_client_waits() {
+    let world = World::new(User::Ordinary);
+    let slow = Slow::serve();
+    let ended = world.smcp(["run", &slow.name()]).without_env("MCP_PULL_PATIENCE").told(INITIALIZE).expect(124);
+    ended.check(ended.took() >= Duration::from_secs(8), "eight seconds were expected");
+    ended.check(answer(&ended)["error"]["message"].to_string().contains("longer than 8s"), "an answer was expected");
+    slow.set(Gate::Open);
+    slow.await_none();
+}
