@@ -13,7 +13,7 @@ mod source;
 mod tarball;
 mod tree;
 
-use std::io::{self, Read, Write};
+use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::OwnedFd;
 
 use distribution::{Blob, Digest, Rules, StagedLayer, Verified};
@@ -63,16 +63,28 @@ pub fn extract(compressed: impl Read, order: &Order, into: OwnedFd) -> Extracted
     Extraction { caps: Caps::LAYER, headers: MAX_HEADERS }.run(compressed, order, into)
 }
 
-/// Whoever extracts a verified blob into a staged directory: in this process, or better in one that can do nothing else.
-/// Its error is that it could not be asked.
-pub type Extractor<'a> = &'a (dyn Fn(&Verified<Blob>, &Order, &StagedLayer) -> io::Result<Extracted> + Sync);
+/// An archive to be extracted.
+pub enum Archive<'a> {
+    /// All of it, compared with its digest.
+    Whole(&'a Verified<Blob>),
+    /// One that is still on its way, and that nobody has compared with anything yet.
+    Arriving(PipeReader),
+}
+
+/// Whoever extracts an archive into a staged directory: in this process, or better in one that can do nothing else.
+/// Its error is that it could not be asked; it is of the kind `Unsupported` where an archive has to be whole.
+pub type Extractor<'a> = &'a (dyn Fn(Archive<'_>, &Order, &StagedLayer) -> io::Result<Extracted> + Sync);
 
 /// The extractor of this very process: for archives of one's own.
 ///
 /// # Errors
 /// Where the directory's handle cannot be had a second time.
-pub fn in_this_process(blob: &Verified<Blob>, order: &Order, into: &StagedLayer) -> io::Result<Extracted> {
-    Ok(extract(blob.reader(), order, into.handle().try_clone_to_owned()?))
+pub fn in_this_process(archive: Archive<'_>, order: &Order, into: &StagedLayer) -> io::Result<Extracted> {
+    let directory = into.handle().try_clone_to_owned()?;
+    Ok(match archive {
+        Archive::Whole(blob) => extract(blob.reader(), order, directory),
+        Archive::Arriving(bytes) => extract(bytes, order, directory),
+    })
 }
 
 /// Unpacks a layer's blob into an empty staged directory.
@@ -87,8 +99,18 @@ pub fn unpack(
     order: &Order,
     by: Extractor<'_>,
 ) -> std::result::Result<Unpacked, UnpackError> {
+    accept(blob, diff_id, into, by(Archive::Whole(blob), order, into))
+}
+
+/// What was extracted of a blob, also before that was compared with its digest, is what the image promises.
+fn accept(
+    blob: &Verified<Blob>,
+    diff_id: &Digest,
+    into: &StagedLayer,
+    extracted: io::Result<Extracted>,
+) -> std::result::Result<Unpacked, UnpackError> {
     let layer = blob.descriptor().digest.clone();
-    match by(blob, order, into).unwrap_or_else(|error| Err(Stop::Io(error))) {
+    match extracted.unwrap_or_else(|error| Err(Stop::Io(error))) {
         Ok((found, unpacked)) if found == *diff_id => Ok(unpacked),
         Ok((found, _)) => Err(UnpackError::DiffId { layer, found, wanted: diff_id.clone() }),
         Err(Stop::Refused(refusal)) => Err(UnpackError::Refused { layer, refusal }),
@@ -170,10 +192,11 @@ fn add<R: Read>(
         Kind::Symlink { target } => tree.symlink(&path, target, entry.mtime),
         Kind::HardLink { target } => tree.hard_link(&path, target),
         Kind::File { size } => {
-            let mut file = tree.file(&path)?;
+            let mut file = tree.file(&path, entry.mode)?;
             tarball.data(*size, |piece| Ok(file.write_all(piece)?))?;
             unpacked.bytes += size;
-            seal(&file, entry.mode, entry.mtime)
+            seal(&file, entry.mtime);
+            Ok(())
         }
         Kind::Special { code, what } if rules == Rules::Lenient => {
             unpacked.warn(entry, &format!("is left out: {what}"));

@@ -2,10 +2,13 @@
 //! there yet.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::source::open_blob;
 use crate::store::{Blob, Lease, Origin, Verified};
@@ -31,33 +34,105 @@ pub fn configure(resolved: &Resolved, store: &Store, net: &Network) -> Result<Im
         Ok(Some(kept)) => kept,
         // Without a network a damaged one is the news, not that it cannot be fetched.
         Err(damaged @ Error::Damaged(_)) if net.mode == Mode::Offline => return Err(damaged),
-        Ok(None) | Err(Error::Damaged(_)) => origin.bring(&manifest.config, &|_| ())?,
+        Ok(None) | Err(Error::Damaged(_)) => origin.bring(&manifest.config, &|_| (), nobody)?,
         Err(other) => return Err(other),
     };
     let diff_ids = layers_of(resolved, &config)?;
     Ok(Image { resolved: resolved.clone(), config, layers: manifest.layers.clone(), diff_ids })
 }
 
-/// Brings the layers of an image into the store that are neither packed nor unpacked there.
+/// Does `each` for every layer of an image that is not unpacked in the store: the largest first, since it decides how long
+/// everything takes, and four at once. After an error nothing new is begun.
 ///
-/// Where nothing is missing there is no connection and no thread. Two processes that want the same blob fetch it once.
+/// Where nothing is missing there is no connection and no thread.
 ///
 /// # Errors
-/// As [`crate::resolve`].
-pub fn fetch(image: &Image, store: &Store, net: &Network, progress: &dyn Fn(Progress)) -> Result<()> {
-    let origin = Fetcher { resolved: &image.resolved, store, net };
+/// Those of `each`; of several, that of the lowest layer.
+pub fn fetch<E: From<Error> + Send>(
+    image: &Image,
+    store: &Store,
+    net: &Network,
+    progress: &dyn Fn(Progress),
+    each: impl Fn(&Missing<'_>) -> Result<(), E> + Sync,
+) -> Result<(), E> {
     let mut seen = BTreeSet::new();
     let unpacked = |diff_id: &Digest| store.layer(diff_id).is_some();
-    let mut missing: Vec<&Descriptor> = image
-        .layers
-        .iter()
-        .zip(&image.diff_ids)
-        .filter(|(layer, diff_id)| !unpacked(diff_id) && !store.contains(layer) && seen.insert(&layer.digest))
-        .map(|(layer, _)| layer)
-        .collect();
-    // The largest first: it decides how long everything takes.
-    missing.sort_by_key(|layer| std::cmp::Reverse(layer.size));
-    origin.bring_all(&missing, progress)
+    let layers = image.layers.iter().zip(&image.diff_ids).enumerate();
+    let mut missing: Vec<_> = layers.filter(|(_, (_, diff_id))| seen.insert(*diff_id) && !unpacked(diff_id)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    missing.sort_by_key(|(_, (layer, _))| std::cmp::Reverse(layer.size));
+    let absent: Vec<_> = missing.iter().filter(|(_, (layer, _))| !store.contains(layer)).collect();
+    if !absent.is_empty() {
+        let bytes = absent.iter().map(|(_, (layer, _))| layer.size).sum();
+        progress(Progress::Planned { layers: absent.len(), bytes });
+    }
+    let origin = Fetcher { resolved: &image.resolved, store, net };
+    let next = AtomicUsize::new(0);
+    let worker = |tell: Sender<Progress>| {
+        while let Some((place, (descriptor, diff_id))) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let tell = |step| drop(tell.send(step));
+            let layer = Missing { place: *place, descriptor, diff_id, origin: &origin, tell: &tell };
+            if let Err(error) = each(&layer) {
+                // The others finish what they have begun.
+                next.store(missing.len(), Ordering::Relaxed);
+                return Some((*place, error));
+            }
+        }
+        None
+    };
+    let (tell, told) = channel();
+    let failed = thread::scope(|scope| {
+        let begin = |_| {
+            let tell = tell.clone();
+            scope.spawn(|| worker(tell))
+        };
+        let workers: Vec<_> = (0..AT_ONCE.min(missing.len())).map(begin).collect();
+        drop(tell);
+        told.iter().for_each(progress);
+        let ended = workers.into_iter().filter_map(|worker| worker.join().expect("a worker does not panic"));
+        ended.min_by_key(|(place, _)| *place)
+    });
+    failed.map_or(Ok(()), |(_, error)| Err(error))
+}
+
+/// A layer of an image that is not unpacked in the store.
+pub struct Missing<'a> {
+    /// Its place among the image's layers, 0 for the lowest.
+    pub place: usize,
+    /// Its blob.
+    pub descriptor: &'a Descriptor,
+    /// The digest of its content.
+    pub diff_id: &'a Digest,
+    origin: &'a Fetcher<'a>,
+    tell: &'a dyn Fn(Progress),
+}
+
+impl Missing<'_> {
+    /// Its blob, which is fetched where the store does not have it. Two processes that want the same blob fetch it once.
+    ///
+    /// Where it is fetched, `begin` is asked for somebody who follows: who is told of each piece that has arrived, by the file
+    /// that it is in and its place there, and is dropped at the end, also where that came too early. These are bytes that
+    /// nobody has compared with anything: whatever is made of them counts only once this has given the blob.
+    ///
+    /// # Errors
+    /// As [`crate::resolve`].
+    pub fn bring<F: FnMut(&File, Range<u64>)>(&self, begin: impl FnOnce() -> Option<F>) -> Result<Verified<Blob>> {
+        self.origin.bring(self.descriptor, self.tell, begin)
+    }
+
+    /// The same, and nobody follows.
+    ///
+    /// # Errors
+    /// As [`crate::resolve`].
+    pub fn bring_whole(&self) -> Result<Verified<Blob>> {
+        self.origin.bring(self.descriptor, self.tell, nobody)
+    }
+}
+
+fn nobody() -> Option<fn(&File, Range<u64>)> {
+    None
 }
 
 /// An image on its way into the store. Nothing of it is removed by others meanwhile, and nothing of it stays where it is
@@ -152,55 +227,46 @@ struct Fetcher<'a> {
 }
 
 impl Fetcher<'_> {
-    fn bring_all(&self, missing: &[&Descriptor], progress: &dyn Fn(Progress)) -> Result<()> {
-        if missing.is_empty() {
-            return Ok(());
-        }
-        progress(Progress::Planned { layers: missing.len(), bytes: missing.iter().map(|layer| layer.size).sum() });
-        let next = AtomicUsize::new(0);
-        let (tell, told) = channel();
-        thread::scope(|scope| {
-            let worker = |tell: Sender<Progress>| {
-                while let Some(layer) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Err(error) = self.bring(layer, &|step| drop(tell.send(step))) {
-                        // The others finish what they have begun, and begin nothing new.
-                        next.store(missing.len(), Ordering::Relaxed);
-                        return Err(error);
-                    }
-                }
-                Ok(())
-            };
-            let workers: Vec<_> = (0..AT_ONCE.min(missing.len()))
-                .map(|_| {
-                    let tell = tell.clone();
-                    scope.spawn(move || worker(tell))
-                })
-                .collect();
-            drop(tell);
-            told.iter().for_each(progress);
-            workers.into_iter().try_for_each(|worker| worker.join().expect("a worker does not panic"))
-        })
-    }
-
-    /// Fetches one blob unless another process does so meanwhile.
-    fn bring(&self, want: &Descriptor, tell: &dyn Fn(Progress)) -> Result<Verified<Blob>> {
+    /// Fetches one blob unless another process does so meanwhile, or the store has it and it is whole.
+    fn bring<F: FnMut(&File, Range<u64>)>(
+        &self,
+        want: &Descriptor,
+        tell: &dyn Fn(Progress),
+        begin: impl FnOnce() -> Option<F>,
+    ) -> Result<Verified<Blob>> {
         let digest = &want.digest;
         let _turn = self.store.lock_blob(digest)?;
-        if self.store.contains(want)
-            && let Some(blob) = self.store.blob(want)?
-        {
-            return Ok(blob);
+        if self.store.contains(want) {
+            match self.store.blob(want) {
+                Ok(Some(blob)) => return Ok(blob),
+                Ok(None) => {}
+                // Without a network a damaged one is the news, not that it cannot be fetched.
+                Err(Error::Damaged(_)) if self.net.mode != Mode::Offline => {}
+                Err(error) => return Err(error),
+            }
         }
         tell(Progress::Started { digest: digest.clone(), size: want.size });
         let received = |bytes| tell(Progress::Received { digest: digest.clone(), bytes });
+        let take_in = |reader: &mut dyn Read| {
+            let mut follower = begin();
+            let follow = |file: &File, place: Range<u64>| {
+                if let Some(follow) = &mut follower {
+                    follow(file, place);
+                }
+            };
+            self.store.ingest_followed(
+                Counted { reader, tell: &received, untold: 0, told: Instant::now() },
+                want,
+                follow,
+            )
+        };
         let blob = match &self.resolved.source {
-            Source::Layout(dir) => self.store.ingest(Counted { reader: open_blob(dir, want)?, tell: &received }, want),
+            Source::Layout(dir) => take_in(&mut open_blob(dir, want)?),
             Source::Registry { .. } if self.net.mode == Mode::Offline => {
                 Err(Error::Offline(self.resolved.reference.clone()))
             }
             Source::Registry { host, repository } => {
-                let sources = self.resolved.way.to(host, repository, self.net);
-                self.store.ingest(Counted { reader: sources.blob(want)?, tell: &received }, want)
+                take_in(&mut self.resolved.way.to(host, repository, self.net).blob(want)?)
             }
         };
         tell(Progress::Done { digest: digest.clone() });
@@ -208,15 +274,22 @@ impl Fetcher<'_> {
     }
 }
 
+/// Tells how much is read: a mebibyte at once, or what there is every tenth of a second.
 struct Counted<'a, R> {
     reader: R,
     tell: &'a dyn Fn(u64),
+    untold: u64,
+    told: Instant,
 }
 
 impl<R: Read> Read for Counted<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(buffer)?;
-        (self.tell)(count as u64);
+        self.untold += count as u64;
+        if self.untold >= 1 << 20 || count == 0 || self.told.elapsed() >= Duration::from_millis(100) {
+            (self.tell)(std::mem::take(&mut self.untold));
+            self.told = Instant::now();
+        }
         Ok(count)
     }
 }

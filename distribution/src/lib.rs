@@ -40,7 +40,7 @@ pub use auth::{DockerFile, Login, Places, login, logout};
 pub use descriptor::Descriptor;
 pub use digest::{Digest, DigestError, Hasher};
 pub use error::{Error, Kind, Result};
-pub use fetch::{Image, Pending, Progress, configure, fetch};
+pub use fetch::{Image, Missing, Pending, Progress, configure, fetch};
 pub use hub::{Convert, Delivered, HUB_BUNDLE, HUB_MANIFEST, Offered, Stated, Unmake};
 pub use image::{Document, ImageError, ImageIndex, ImageManifest, MAX_CONFIG, MAX_MANIFEST};
 pub use packages::{Index, Npm, Packages, Python};

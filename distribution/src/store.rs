@@ -23,12 +23,11 @@ mod remove;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, Once};
+use std::sync::Once;
 
 use crate::{Digest, Error, Result, disk, layout, lock};
 
@@ -46,8 +45,6 @@ const DIRECTORIES: [&str; 7] = ["blobs/sha256", "layers", "refs", "trash", "tmp"
 pub struct Store {
     root: PathBuf,
     swept: Once,
-    /// The open files of blobs that this process has taken in: they were compared while they arrived.
-    arrived: Mutex<HashMap<Digest, File>>,
 }
 
 impl Store {
@@ -57,7 +54,7 @@ impl Store {
     /// Where it cannot be made, belongs to somebody else, or can be written by others: the layers in it are run.
     pub fn open(root: &Path) -> Result<Self> {
         let root = std::path::absolute(root).map_err(Error::store("find", root))?;
-        let store = Self { root, swept: Once::new(), arrived: Mutex::default() };
+        let store = Self { root, swept: Once::new() };
         match fs::metadata(&store.root) {
             Ok(found) => store.check_owner(&found)?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}

@@ -285,8 +285,8 @@ fn made(order: &Order) -> Result<(), Failure> {
     done?;
     let resolved = resolve(&reference, &store, &network)?;
     let pending = Pending::new(&resolved, &store)?;
-    let package = Package::read(&configure(&resolved, &store, &network)?)?;
-    bundle::prepare(&package, &store, &unpack::in_a_process)?;
+    let image = configure(&resolved, &store, &network)?;
+    bundle::prepare(&Package::read(&image)?, &image, &store, &network, &|_| {}, &unpack::in_a_process)?;
     Ok(pending.keep()?)
 }
 

@@ -6,7 +6,7 @@ use bundle::build::{BuildOptions, Cage, Caged, build as build_package};
 use bundle::policy::Policy;
 use bundle::{Package, format_size};
 use distribution::{
-    Allowance, Mode, Network, Pending, Reference, Removed, Store, canonical, configure, fetch, push as publish, resolve,
+    Allowance, Mode, Network, Pending, Reference, Removed, Store, canonical, configure, push as publish, resolve,
 };
 use serde_json::json;
 
@@ -44,9 +44,8 @@ pub fn pull(
         verdict.judgement.warnings.iter().for_each(|warning| show::warn(warning));
         verdict.judgement.passed()?;
         let shown = Download::asked_for(&resolved);
-        fetch(&image, &store, &network, &|step| shown.step(step))?;
+        bundle::prepare(&package, &image, &store, &network, &|step| shown.step(step), &unpack::in_a_process)?;
         drop(shown);
-        bundle::prepare(&package, &store, &unpack::in_a_process)?;
         pending.keep()?;
         outln!("{} {}", resolved.name, resolved.descriptor.digest);
     }

@@ -8,9 +8,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use bundle::{Extracted, Order, extract};
-use distribution::{Blob, StagedLayer, Verified};
+use bundle::{Archive, Extracted, Order, extract};
+use distribution::StagedLayer;
 use runtime::{Status, Unpacking};
+use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 
 use crate::exit;
@@ -26,18 +27,26 @@ struct Answer {
     extracted: Extracted,
 }
 
-/// Extracts a blob in a confined process. To start one, unlike to split one off, a process may have threads.
+/// Extracts an archive in a confined process. To start one, unlike to split one off, a process may have threads.
 ///
 /// # Errors
-/// Where the process cannot be started or confined, or ends without an answer.
-pub fn in_a_process(blob: &Verified<Blob>, order: &Order, into: &StagedLayer) -> io::Result<Extracted> {
+/// Where the process cannot be started or confined, or ends without an answer. Where Landlock could not keep it in its
+/// directory it is given nothing that was not compared with its digest.
+pub fn in_a_process(archive: Archive<'_>, order: &Order, into: &StagedLayer) -> io::Result<Extracted> {
     let failed = |why: String| io::Error::other(format!("the process that unpacks: {why}"));
+    let stdin: Stdio = match archive {
+        Archive::Whole(blob) => blob.reopen()?.into(),
+        Archive::Arriving(bytes) => match Unpacking::can_keep_files_apart() {
+            Ok(()) => bytes.into(),
+            Err(why) => return Err(io::Error::new(io::ErrorKind::Unsupported, why)),
+        },
+    };
     let order = serde_json::to_string(order)?;
     let mut child = Command::new("/proc/self/exe")
         .arg0("smcp")
         .args([VERB, &std::process::id().to_string(), &order])
         .env_clear()
-        .stdin(blob.reopen()?)
+        .stdin(stdin)
         .stdout(into.handle().try_clone_to_owned()?)
         .stderr(Stdio::piped())
         .spawn()
@@ -78,6 +87,8 @@ fn unpack(arguments: &[OsString]) -> io::Result<Answer> {
     let order: Order = serde_json::from_str(order)?;
     let blob = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let into: OwnedFd = io::stdout().as_fd().try_clone_to_owned()?;
+    // A file is made with its mode at once.
+    rustix::process::umask(Mode::empty());
     let without_landlock = match Unpacking::confine_process(into.as_fd(), parent)?.files() {
         Status::Full => None,
         status => Some(status.to_string()),

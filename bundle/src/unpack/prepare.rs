@@ -1,113 +1,257 @@
 //! All layers of a package, ready to be mounted.
 
-use std::collections::BTreeSet;
-use std::os::fd::AsFd;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Write};
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex};
 use std::thread;
 
-use distribution::{Descriptor, Digest, LayerLock, Rules, StagedLayer, Staging, Store, tree_id};
+use distribution::{
+    Blob, Digest, Image, LayerLock, Missing, Network, Progress, Rules, StagedLayer, Staging, Store, Verified, fetch,
+    tree_id,
+};
 use rustix::fs::{AtFlags, Mode, OFlags, openat, statat, unlinkat};
+use rustix::io::Errno;
+use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, splice};
 
 use super::error::{Stop, UnpackError};
 use super::merge::{self, add_layer};
 use super::notes::Notes;
-use super::{Below, Extractor, Order, unpack};
+use super::{Archive, Below, Extracted, Extractor, Order, accept};
 use crate::package::Package;
 
-/// Makes a package's files ready to be mounted: every layer unpacked, all of them merged into one tree, and that tree held.
-/// The lock must live as long as the cage that mounts its path. Where the tree is there, this is one look at it.
+/// Makes a package's files ready to be mounted: every layer fetched that is not here, each unpacked, also while it arrives, all
+/// of them merged into one tree, and that tree held. The lock must live as long as the cage that mounts its path. Where the
+/// tree is there, this is one look at it.
 ///
 /// # Errors
-/// The first error by the order of the layers; no refused layer becomes visible.
-pub fn prepare(package: &Package, store: &Store, by: Extractor<'_>) -> Result<LayerLock, UnpackError> {
+/// The first error, of several that of the lowest layer; no refused layer becomes visible.
+pub fn prepare(
+    package: &Package,
+    image: &Image,
+    store: &Store,
+    net: &Network,
+    progress: &dyn Fn(Progress),
+    by: Extractor<'_>,
+) -> Result<LayerLock, UnpackError> {
     let diff_ids: Vec<Digest> = package.layers.iter().map(|(_, diff_id)| diff_id.clone()).collect();
     let tree = tree_id(&diff_ids, package.rules());
     if store.layer(&tree).is_none() {
         let _lease = store.lease()?;
-        unpack_missing(package, store, by)?;
-        merge_all(&tree, package, store)?;
+        let unpacking =
+            Unpacking { rules: package.rules(), store, by, room: Room::for_each_cpu(), bytes: AtomicU64::new(0) };
+        // A layer waits for the disk while the next one is unpacked, and while they are merged.
+        thread::scope(|scope| {
+            let waiting = Mutex::new(BTreeMap::new());
+            let unpacked = fetch(image, store, net, progress, |layer| {
+                let Some(staged) = unpacking.layer(layer)? else { return Ok(()) };
+                let path = staged.dir().to_owned();
+                let handle = staged.handle().try_clone_to_owned().map_err(|source| UnpackError::Io { path, source })?;
+                let commit = scope.spawn(move || staged.commit());
+                waiting.lock().expect("no worker panics").insert(layer.diff_id.clone(), (handle, commit));
+                Ok(())
+            });
+            let waiting = waiting.into_inner().expect("no worker panics");
+            let handle = |diff_id: &Digest| waiting.get(diff_id).map(|(handle, _)| handle);
+            let merged = unpacked.and_then(|()| merge_all(&tree, package, store, handle));
+            // No tree is seen before its layers.
+            let committed = waiting.into_values().map(|(_, commit)| commit.join().expect("no commit panics").map(drop));
+            let committed = committed.collect::<distribution::Result<()>>();
+            let merged = merged?;
+            committed?;
+            merged.map_or(Ok(()), |staged| staged.commit().map(drop))?;
+            Ok::<_, UnpackError>(())
+        })?;
     }
     Ok(store.hold_layer(&tree)?)
 }
 
-fn unpack_missing(package: &Package, store: &Store, by: Extractor<'_>) -> Result<(), UnpackError> {
-    let mut seen = BTreeSet::new();
-    let missing: Vec<_> = package
-        .layers
-        .iter()
-        .enumerate()
-        .filter(|(_, (_, diff_id))| seen.insert(diff_id) && store.layer(diff_id).is_none())
-        .collect();
-    let bytes = AtomicU64::new(0);
-    // A layer waits for the disk while the next one is unpacked.
-    thread::scope(|committing| {
-        let commits = Mutex::new(Vec::new());
-        let unpacked = in_parallel(&missing, |(place, (descriptor, diff_id))| {
-            let below = if *place == 0 { Below::Nothing } else { Below::Layers };
-            let order = Order { media_type: descriptor.media_type.clone(), rules: package.rules(), below };
-            if let Some(staged) = unpack_one(descriptor, diff_id, order, store, &bytes, by)? {
-                let commit = committing.spawn(|| staged.commit());
-                commits.lock().expect("no worker panics").push(commit);
-            }
-            Ok(())
-        });
-        let commits = commits.into_inner().expect("no worker panics");
-        let committed = commits.into_iter().try_for_each(|commit| commit.join().expect("no commit panics").map(drop));
-        unpacked.and(committed.map_err(UnpackError::from))
-    })
-}
-
-/// Merges the layers, the lowest first, unless another process is faster.
-fn merge_all(tree: &Digest, package: &Package, store: &Store) -> Result<(), UnpackError> {
-    let Staging::Empty(staged) = store.stage_layer(tree)? else { return Ok(()) };
+/// Merges the layers, the lowest first, to be committed, unless another process is faster. `fresh` are handles of those that
+/// are not yet on the disk.
+fn merge_all<'h>(
+    tree: &Digest,
+    package: &Package,
+    store: &Store,
+    fresh: impl Fn(&Digest) -> Option<&'h OwnedFd>,
+) -> Result<Option<StagedLayer>, UnpackError> {
+    let Staging::Empty(staged) = store.stage_layer(tree)? else { return Ok(None) };
     let failed = |source| UnpackError::Io { path: staged.dir().into(), source };
     let root = staged.handle().try_clone_to_owned().map_err(failed)?;
     for (descriptor, diff_id) in &package.layers {
-        let missing = || UnpackError::NoBlob(descriptor.digest.clone());
-        let layer = merge::open(&store.layer(diff_id).ok_or_else(missing)?).map_err(failed)?;
-        let notes = Notes::read(&layer).map_err(failed)?;
+        let opened;
+        let layer = match fresh(diff_id) {
+            Some(handle) => handle,
+            None => {
+                let missing = || UnpackError::NoBlob(descriptor.digest.clone());
+                opened = merge::open(&store.layer(diff_id).ok_or_else(missing)?).map_err(failed)?;
+                &opened
+            }
+        };
+        let notes = Notes::read(layer).map_err(failed)?;
         if let (Rules::Strict, Some(what)) = (package.rules(), &notes.departure) {
             return Err(UnpackError::TakenLeniently { layer: diff_id.clone(), what: what.clone() });
         }
-        add_layer(&layer, &root, &notes).map_err(|stop| match stop {
+        add_layer(layer, &root, &notes).map_err(|stop| match stop {
             Stop::Refused(refusal) => UnpackError::Refused { layer: descriptor.digest.clone(), refusal },
             Stop::Io(error) => failed(error),
         })?;
     }
-    staged.commit()?;
-    Ok(())
+    Ok(Some(staged))
 }
 
 /// The most bytes that one package unpacks.
 const MAX_PACKAGE: u64 = 8 << 30;
 
-/// Unpacks one layer, to be committed, unless another process is faster. `bytes` counts what the
-/// package has unpacked so far.
-fn unpack_one(
-    descriptor: &Descriptor,
-    diff_id: &Digest,
-    mut order: Order,
-    store: &Store,
-    bytes: &AtomicU64,
-    by: Extractor<'_>,
-) -> Result<Option<StagedLayer>, UnpackError> {
-    let Staging::Empty(staged) = store.stage_layer(diff_id)? else { return Ok(None) };
-    let missing = || UnpackError::NoBlob(descriptor.digest.clone());
-    let blob = store.blob(descriptor)?.ok_or_else(missing)?;
-    if order.rules == Rules::Lenient && takes_names_for_one(staged.handle()) {
-        // A later name must not replace one that differs from it.
-        order.rules = Rules::Strict;
+/// The unpacking of one package.
+struct Unpacking<'a> {
+    rules: Rules,
+    store: &'a Store,
+    by: Extractor<'a>,
+    room: Room,
+    /// What it has unpacked so far.
+    bytes: AtomicU64,
+}
+
+impl Unpacking<'_> {
+    /// Brings and unpacks one layer, to be committed, unless another process is faster. Where there is room it is extracted
+    /// while it arrives; what was made of it so is used only where its blob turns out to be the right one.
+    fn layer(&self, layer: &Missing<'_>) -> Result<Option<StagedLayer>, UnpackError> {
+        let Staging::Empty(staged) = self.store.stage_layer(layer.diff_id)? else { return Ok(None) };
+        let mut rules = self.rules;
+        if rules == Rules::Lenient && takes_names_for_one(staged.handle()) {
+            // A later name must not replace one that differs from it.
+            rules = Rules::Strict;
+        }
+        let below = if layer.place == 0 { Below::Nothing } else { Below::Layers };
+        let order = Order { media_type: layer.descriptor.media_type.clone(), rules, below };
+        let (blob, early) = self.bring(layer, &order, &staged)?;
+        let extracted = early.unwrap_or_else(|| {
+            let _room = self.room.take();
+            (self.by)(Archive::Whole(&blob), &order, &staged)
+        });
+        let unpacked = accept(&blob, layer.diff_id, &staged, extracted)?;
+        if self.bytes.fetch_add(unpacked.bytes, Ordering::Relaxed) + unpacked.bytes > MAX_PACKAGE {
+            return Err(UnpackError::PackageTooLarge { most: MAX_PACKAGE });
+        }
+        let diff_id = layer.diff_id;
+        tracing::debug!(layer = %diff_id, entries = unpacked.entries, bytes = unpacked.bytes, "unpacked");
+        for warning in &unpacked.warnings {
+            tracing::warn!(layer = %diff_id, "{warning}");
+        }
+        Ok(Some(staged))
     }
-    let unpacked = unpack(&blob, diff_id, &staged, &order, by)?;
-    if bytes.fetch_add(unpacked.bytes, Ordering::Relaxed) + unpacked.bytes > MAX_PACKAGE {
-        return Err(UnpackError::PackageTooLarge { most: MAX_PACKAGE });
+
+    /// The blob of a layer, and what was extracted of it on the way where it was fetched and there was room.
+    fn bring(
+        &self,
+        layer: &Missing<'_>,
+        order: &Order,
+        staged: &StagedLayer,
+    ) -> Result<(Verified<Blob>, Option<io::Result<Extracted>>), UnpackError> {
+        thread::scope(|scope| {
+            let mut early = None;
+            let blob = layer.bring(|| {
+                let room = self.room.try_take()?;
+                let (bytes, copy) = pipe().ok()?;
+                early = Some(scope.spawn(move || {
+                    let _room = room;
+                    (self.by)(Archive::Arriving(bytes), order, staged)
+                }));
+                let mut copy = Some(copy);
+                Some(move |file: &File, place| {
+                    // Whoever reads it may have had enough.
+                    if copy.as_ref().is_some_and(|copy| pass_on(file, place, copy).is_err()) {
+                        copy = None;
+                    }
+                })
+            })?;
+            let early = early.map(|extracting| extracting.join().expect("no extractor panics"));
+            let whole = |extracted: &io::Result<Extracted>| matches!(extracted, Err(error) if error.kind() == io::ErrorKind::Unsupported);
+            Ok((blob, early.filter(|extracted| !whole(extracted))))
+        })
     }
-    tracing::debug!(layer = %diff_id, entries = unpacked.entries, bytes = unpacked.bytes, "unpacked");
-    for warning in &unpacked.warnings {
-        tracing::warn!(layer = %diff_id, "{warning}");
+}
+
+/// A pipe that holds what a fetch reads at once, a few times over; no longer one where the user has many.
+fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
+    const SIZE: usize = 1 << 20;
+    let (reader, writer) = io::pipe()?;
+    let _ = fcntl_setpipe_size(&writer, SIZE);
+    Ok((reader, writer))
+}
+
+/// Gives a part of a file to who reads a pipe, without a copy: the pages of the file's cache.
+fn pass_on(file: &File, place: Range<u64>, to: &PipeWriter) -> io::Result<()> {
+    let mut at = place.start;
+    while at < place.end {
+        let length = usize::try_from(place.end - at).unwrap_or(usize::MAX);
+        match splice(file, Some(&mut at), to, None, length, SpliceFlags::empty()) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) | Err(Errno::INTR) => {}
+            // A file system that cannot do that.
+            Err(Errno::INVAL | Errno::NOSYS) => return copy_on(file, at..place.end, to),
+            Err(error) => return Err(error.into()),
+        }
     }
-    Ok(Some(staged))
+    Ok(())
+}
+
+fn copy_on(file: &File, place: Range<u64>, mut to: &PipeWriter) -> io::Result<()> {
+    let mut bytes = vec![0; usize::try_from(place.end - place.start).map_err(io::Error::other)?];
+    file.read_exact_at(&mut bytes, place.start)?;
+    to.write_all(&bytes)
+}
+
+/// How many layers are unpacked at once: one for each CPU. The others wait as blobs.
+struct Room {
+    free: Mutex<Free>,
+    freed: Condvar,
+}
+
+struct Free {
+    places: usize,
+    /// How many wait for one.
+    wanted: usize,
+}
+
+/// One place, given back when it is dropped.
+struct Place<'a>(&'a Room);
+
+impl Room {
+    fn for_each_cpu() -> Room {
+        let places = thread::available_parallelism().map_or(1, usize::from);
+        Room { free: Mutex::new(Free { places, wanted: 0 }), freed: Condvar::new() }
+    }
+
+    /// A place, where there is one that nobody waits for.
+    fn try_take(&self) -> Option<Place<'_>> {
+        let mut free = self.free.lock().expect("no holder panics");
+        if free.places <= free.wanted {
+            return None;
+        }
+        free.places -= 1;
+        Some(Place(self))
+    }
+
+    fn take(&self) -> Place<'_> {
+        let mut free = self.free.lock().expect("no holder panics");
+        free.wanted += 1;
+        let mut free = self.freed.wait_while(free, |free| free.places == 0).expect("no holder panics");
+        free.wanted -= 1;
+        free.places -= 1;
+        Place(self)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.free.lock().expect("no holder panics").places += 1;
+        self.0.freed.notify_one();
+    }
 }
 
 /// Whether the file system takes `A` and `a` for one name in that directory.
@@ -117,30 +261,4 @@ pub(super) fn takes_names_for_one(directory: impl AsFd) -> bool {
     let made = openat(&directory, name, flags, Mode::RUSR).is_ok();
     let one = statat(&directory, other, AtFlags::SYMLINK_NOFOLLOW).is_ok();
     made && unlinkat(&directory, name, AtFlags::empty()).is_ok() && one
-}
-
-/// Does all the work with a thread for each CPU and gives the first error.
-fn in_parallel<T: Sync>(work: &[T], act: impl Fn(&T) -> Result<(), UnpackError> + Sync) -> Result<(), UnpackError> {
-    let next = AtomicUsize::new(0);
-    let worker = || {
-        let mut failed = Vec::new();
-        loop {
-            let i = next.fetch_add(1, Ordering::Relaxed);
-            match work.get(i).map(&act) {
-                None => return failed,
-                Some(Ok(())) => {}
-                Some(Err(error)) => failed.push((i, error)),
-            }
-        }
-    };
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(work.len());
-    let mut failed: Vec<(usize, UnpackError)> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
-        workers.into_iter().flat_map(|worker| worker.join().expect("no worker panics")).collect()
-    });
-    failed.sort_by_key(|(i, _)| *i);
-    match failed.into_iter().next() {
-        Some((_, error)) => Err(error),
-        None => Ok(()),
-    }
 }

@@ -11,7 +11,10 @@ use super::*;
 use crate::config::ImageConfig;
 use crate::manifest::Manifest;
 use crate::package::{Package, PackageOrigin};
-use distribution::{Descriptor, LayerLock, Store, media_type};
+use distribution::{
+    Descriptor, Freshness, Image, ImageManifest, Kind, LayerLock, Mode, Network, Resolved, Source, Store, Way,
+    media_type,
+};
 use serde_json::json;
 
 /// A store with the blobs of `archives`, and a package of them, lowest first.
@@ -35,8 +38,50 @@ fn in_store(store: &Store, archives: &[Vec<u8>], origin: PackageOrigin) -> Packa
     }
 }
 
-fn ready(package: &Package, store: &Store) -> std::result::Result<LayerLock, UnpackError> {
-    prepare(package, store, &in_this_process)
+type Prepared = std::result::Result<LayerLock, UnpackError>;
+
+fn ready(package: &Package, store: &Store) -> Prepared {
+    ready_by(package, store, &in_this_process)
+}
+
+/// All blobs are in the store, which is the only place where they are looked for.
+fn ready_by(package: &Package, store: &Store, by: Extractor<'_>) -> Prepared {
+    arrive(package, store, store.root(), by)
+}
+
+/// What of the blobs is not in the store comes from a layout.
+fn arrive(package: &Package, store: &Store, layout: &Path, by: Extractor<'_>) -> Prepared {
+    let (layers, diff_ids): (Vec<_>, Vec<_>) = package.layers.iter().cloned().unzip();
+    let config = store.put(b"{}", media_type::OCI_CONFIG).unwrap();
+    let descriptor = Descriptor::new(media_type::OCI_MANIFEST, Digest::of(""), 0);
+    let resolved = Resolved {
+        reference: "a".into(),
+        name: "a".into(),
+        descriptor: descriptor.clone(),
+        manifest: ImageManifest::new(config.clone(), layers.clone()),
+        manifest_descriptor: descriptor,
+        freshness: Freshness::Fetched,
+        stated: None,
+        source: Source::Layout(layout.to_owned()),
+        way: Way::default(),
+    };
+    let image = Image { resolved, config: store.blob(&config).unwrap().unwrap(), layers, diff_ids };
+    prepare(package, &image, store, &Network::new("localhost", Mode::Refresh), &|_| (), by)
+}
+
+/// A store, a package that it knows nothing of, and the layout that has its layers.
+fn elsewhere(archives: &[Vec<u8>]) -> (tempfile::TempDir, Store, PathBuf, Package) {
+    let (dir, _, package) = package(archives);
+    let store = Store::open(&dir.path().join("another")).unwrap();
+    let layout = dir.path().to_owned();
+    (dir, store, layout, package)
+}
+
+/// Nothing is seen of any layer, and nothing of the work is left.
+fn nothing_is_there(store: &Store) {
+    for name in ["layers", "tmp"] {
+        assert_eq!(fs::read_dir(store.root().join(name)).unwrap().count(), 0, "{name}");
+    }
 }
 
 fn layer(name: &str) -> Vec<u8> {
@@ -195,12 +240,12 @@ fn u48_an_implicit_parent_that_is_a_link_below_hides_nothing() {
 fn u65_four_at_once_unpack_a_layer_once() {
     let (_dir, store, package) = package(&[layer("a"), layer("b"), layer("c")]);
     let asked = std::sync::atomic::AtomicU32::new(0);
-    let counting = |blob: &Verified<Blob>, order: &Order, into: &StagedLayer| {
+    let counting = |archive: Archive<'_>, order: &Order, into: &StagedLayer| {
         asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        in_this_process(blob, order, into)
+        in_this_process(archive, order, into)
     };
     let prepared = thread::scope(|scope| {
-        let run = || scope.spawn(|| prepare(&package, &store, &counting).map(drop).map_err(|e| e.to_string()));
+        let run = || scope.spawn(|| ready_by(&package, &store, &counting).map(drop).map_err(|e| e.to_string()));
         [run(), run(), run(), run()].map(|thread| thread.join().unwrap())
     });
     assert_eq!(prepared, [const { Ok(()) }; 4]);
@@ -216,7 +261,8 @@ fn u50_u51_a_refused_or_missing_layer_stops_all_and_is_not_seen() {
     assert_eq!(store.layer(&bad), None);
     let absent = layer("absent");
     package.layers[1] = (Descriptor::new(media_type::LAYER_TAR, Digest::of(&absent), 1), Digest::of(&absent));
-    assert!(matches!(ready(&package, &store), Err(UnpackError::NoBlob(_))));
+    let error = ready(&package, &store).unwrap_err();
+    assert!(matches!(error, UnpackError::Store(distribution::Error::NotFound { .. })), "{error}");
     let other = store.put(&layer("other"), media_type::LAYER_TAR).unwrap();
     package.layers[1] = (other, Digest::of("promised"));
     assert!(matches!(ready(&package, &store), Err(UnpackError::DiffId { .. })), "U51");
@@ -257,10 +303,11 @@ fn u22_where_names_that_differ_by_case_are_one_no_last_one_wins() {
 #[test]
 fn u54_a_package_that_unpacks_to_too_much() {
     let (_dir, store, package) = package(&[layer("a"), layer("b")]);
-    let claims = |blob: &Verified<Blob>, _: &Order, _: &StagedLayer| {
+    let claims = |archive: Archive<'_>, _: &Order, _: &StagedLayer| {
+        let Archive::Whole(blob) = archive else { panic!("its blobs are here") };
         Ok(Ok((blob.descriptor().digest.clone(), Unpacked { bytes: 5 << 30, ..Unpacked::default() })))
     };
-    assert!(matches!(prepare(&package, &store, &claims), Err(UnpackError::PackageTooLarge { .. })));
+    assert!(matches!(ready_by(&package, &store, &claims), Err(UnpackError::PackageTooLarge { .. })));
     assert!(fs::read_dir(store.root().join("layers")).unwrap().count() <= 1, "the one that was within it");
 }
 
@@ -311,13 +358,103 @@ fn u63_a_staging_directory_that_is_swapped_meanwhile() {
 #[test]
 fn u64_what_could_not_be_written_is_not_seen() {
     let (_dir, store, package) = package(&[layer("a"), layer("b")]);
-    let full = |_: &Verified<Blob>, _: &Order, into: &StagedLayer| {
+    let full = |_: Archive<'_>, _: &Order, into: &StagedLayer| {
         fs::write(into.dir().join("half"), "half").unwrap();
         Ok(Err(Stop::Io(io::Error::from_raw_os_error(28))))
     };
-    let error = prepare(&package, &store, &full).unwrap_err();
+    let error = ready_by(&package, &store, &full).unwrap_err();
     assert!(error.hint().is_some() && error.to_string().contains("No space left"), "{error}");
     let entries = |name: &str| fs::read_dir(store.root().join(name)).unwrap().count();
     assert_eq!((entries("layers"), entries("tmp")), (0, 0));
     ready(&package, &store).unwrap();
+}
+
+/// Layers are extracted while they arrive, and those for which there is no room once they are there.
+#[test]
+fn what_arrives_is_unpacked_on_the_way() {
+    let archives: Vec<_> = (0..9).map(|n| tar(&[file(format!("f{n}"), vec![n; 70_000])])).collect();
+    let (_dir, store, layout, package) = elsewhere(&archives);
+    let (early, late) = (std::sync::atomic::AtomicUsize::new(0), std::sync::atomic::AtomicUsize::new(0));
+    let by = |archive: Archive<'_>, order: &Order, into: &StagedLayer| {
+        let count = if matches!(archive, Archive::Arriving(_)) { &early } else { &late };
+        count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        in_this_process(archive, order, into)
+    };
+    let tree = arrive(&package, &store, &layout, &by).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(fs::read_dir(tree.path()).unwrap().count(), 9);
+    let (early, late) = (early.into_inner(), late.into_inner());
+    assert!(early >= 1 && early + late == 9, "{early} {late}");
+    assert!(package.layers.iter().all(|(layer, _)| store.contains(layer)), "the blobs stay");
+}
+
+/// Where an archive has to be whole nobody unpacks one that is not.
+#[test]
+fn an_extractor_may_ask_for_the_whole() {
+    let (_dir, store, layout, package) = elsewhere(&[layer("a"), layer("b")]);
+    let by = |archive: Archive<'_>, order: &Order, into: &StagedLayer| match archive {
+        Archive::Arriving(_) => Err(io::ErrorKind::Unsupported.into()),
+        whole => in_this_process(whole, order, into),
+    };
+    let tree = arrive(&package, &store, &layout, &by).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(fs::read_dir(tree.path()).unwrap().count(), 2);
+}
+
+/// An archive that is sound in itself and not the one that was promised: by the time that this is seen all of it is unpacked.
+#[test]
+fn u50_what_was_unpacked_of_other_bytes_is_never_seen() {
+    let (good, evil) = (tar(&[file("f", "good")]), tar(&[file("f", "evil")]));
+    let (_dir, store, layout, package) = elsewhere(std::slice::from_ref(&good));
+    fs::write(layout.join("blobs/sha256").join(Digest::of(&good).hex()), &evil).unwrap();
+    let extracted = std::sync::atomic::AtomicUsize::new(0);
+    let by = |archive: Archive<'_>, order: &Order, into: &StagedLayer| {
+        let made = in_this_process(archive, order, into);
+        assert_eq!(fs::read_to_string(into.dir().join("f")).unwrap(), "evil");
+        // It may as well claim to have found what was promised.
+        extracted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        made.map(|made| made.map(|(_, unpacked)| (Digest::of(&good), unpacked)))
+    };
+    match arrive(&package, &store, &layout, &by) {
+        Err(UnpackError::Store(error)) => assert_eq!(error.kind(), Kind::Verification),
+        other => panic!("{:?}", other.map(|tree| tree.path().to_owned())),
+    }
+    assert_eq!(extracted.into_inner(), 1);
+    nothing_is_there(&store);
+    // Cut, too long, hostile on top: it is the digest that is told of, not what the wrong bytes would have done.
+    for other in [evil[..evil.len() - 512].to_vec(), [&evil[..], &[0; 512]].concat(), tar(&[file("../f", "evil")])] {
+        fs::write(layout.join("blobs/sha256").join(Digest::of(&good).hex()), &other).unwrap();
+        match arrive(&package, &store, &layout, &in_this_process) {
+            Err(UnpackError::Store(error)) => assert_eq!(error.kind(), Kind::Verification),
+            other => panic!("{:?}", other.map(|tree| tree.path().to_owned())),
+        }
+        nothing_is_there(&store);
+    }
+    fs::write(layout.join("blobs/sha256").join(Digest::of(&good).hex()), &good).unwrap();
+    let tree = arrive(&package, &store, &layout, &in_this_process).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(fs::read_to_string(tree.path().join("f")).unwrap(), "good");
+}
+
+/// What is refused on the way is told once the bytes are known to be those of the package; the rest of it is not waited for by
+/// whoever unpacks.
+#[test]
+fn u1_u50_a_layer_that_is_refused_on_the_way() {
+    let hostile = tar(&[file("../f", ""), file("large", vec![7; 3 << 20])]);
+    let (_dir, store, layout, package) = elsewhere(&[layer("good"), hostile]);
+    match arrive(&package, &store, &layout, &in_this_process) {
+        Err(UnpackError::Refused { layer, refusal }) => {
+            assert_eq!((layer, refusal.code), (package.layers[1].0.digest.clone(), Code::PathDotdot));
+        }
+        other => panic!("{:?}", other.map(|tree| tree.path().to_owned())),
+    }
+    assert!(store.layer(&package.layers[1].1).is_none());
+    assert_eq!(fs::read_dir(store.root().join("tmp")).unwrap().count(), 0);
+}
+
+/// A blob of the store that was damaged since, by a power cut or a disk, is fetched anew.
+#[test]
+fn u64_a_damaged_blob_is_fetched_anew() {
+    let (_dir, store, layout, package) = elsewhere(&[layer("a")]);
+    let digest = &package.layers[0].0.digest;
+    fs::write(store.root().join("blobs/sha256").join(digest.hex()), vec![0; layer("a").len()]).unwrap();
+    let tree = arrive(&package, &store, &layout, &in_this_process).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(fs::read_to_string(tree.path().join("a")).unwrap(), "a");
 }

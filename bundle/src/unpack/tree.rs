@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use distribution::Rules;
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, fchmod, futimens, linkat, mkdirat, openat,
-    openat2, statat, symlinkat, unlinkat, utimensat,
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, fchmod, fstat, futimens, linkat, mkdirat,
+    openat, openat2, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -22,13 +22,15 @@ pub(super) struct Tree {
     root: OwnedFd,
     rules: Rules,
     below: Below,
-    /// The directory that the last entry went to: entries come in groups.
+    /// The directory that the last entry went to which was no file: entries come in groups.
     recent: Option<(Vec<u8>, OwnedFd)>,
     directories: HashMap<Vec<u8>, Directory>,
     /// Hard links to what the layer does not hold, each with its place among them. An empty file has their names.
     links: HashMap<Vec<u8>, (usize, Vec<u8>)>,
     postponed: usize,
     notes: Notes,
+    /// Bits of modes that new files are known to keep.
+    left: Mode,
     /// Bytes of the names that are held here.
     remembered: usize,
 }
@@ -51,6 +53,9 @@ enum Declared {
 const MAX_REMEMBERED: usize = 64 << 20;
 /// The latest time that is set, in the year 2242.
 const MAX_MTIME: i64 = 1 << 33;
+const NEW_FILE: OFlags =
+    OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl Tree {
@@ -65,6 +70,7 @@ impl Tree {
             links: HashMap::new(),
             postponed: 0,
             notes: Notes::default(),
+            left: Mode::empty(),
             remembered: 0,
         }
     }
@@ -91,10 +97,33 @@ impl Tree {
         self.remember(path, Directory { mode, mtime, source: Declared::ByEntry })
     }
 
-    /// Makes an empty file to be written and then given to `seal`.
-    pub(super) fn file(&mut self, path: &[u8]) -> Result<File> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        self.make(path, |parent, name| openat(parent, name, flags, Mode::RUSR | Mode::WUSR)).map(File::from)
+    /// Makes an empty file to be written and then given to `seal`. Set-uid, set-gid and sticky bits go; what its owner may
+    /// read or execute, everybody may: root's servers run as another user, and the directory above all layers is closed to
+    /// others.
+    pub(super) fn file(&mut self, path: &[u8], mode: u32) -> Result<File> {
+        let mode = Mode::from_raw_mode(shared(mode & 0o777 | 0o400));
+        let file = match create(self.root.as_fd(), path, mode) {
+            // Its directory is missing, its name is taken, or what it lies below is no directory.
+            Err(Errno::NOENT | Errno::EXIST | Errno::LOOP | Errno::NOTDIR) => {
+                self.make(path, |parent, name| openat(parent, name, NEW_FILE, mode))?
+            }
+            made => made?,
+        };
+        self.give_mode(&file, mode)?;
+        Ok(File::from(file))
+    }
+
+    /// Sees to it that a new file has the mode that it was made with. A umask or an access list of the directory takes the
+    /// same bits off every file: those that it has left once need no second look.
+    fn give_mode(&mut self, file: &OwnedFd, mode: Mode) -> Result<()> {
+        if self.left.contains(mode) {
+            return Ok(());
+        }
+        if Mode::from_raw_mode(fstat(file)?.st_mode) == mode {
+            self.left |= mode;
+            return Ok(());
+        }
+        Ok(fchmod(file, mode)?)
     }
 
     /// Makes a symlink; its target may be anything, since nothing follows it here.
@@ -206,7 +235,7 @@ impl Tree {
         if self.below == Below::Nothing {
             return Err(no_target("the layer holds no such target"));
         }
-        self.file(path)?;
+        self.file(path, 0o600)?;
         self.count(path.len() + target.len())?;
         self.postponed += 1;
         self.links.insert(path.to_vec(), (self.postponed, target));
@@ -273,13 +302,10 @@ impl Tree {
     }
 }
 
-/// Gives a written file its mode and time. Set-uid, set-gid and sticky bits go;
-/// what its owner may read or execute, everybody may: root's servers run as
-/// another user, and the directory above all layers is closed to others.
-pub(super) fn seal(file: &File, mode: u32, mtime: i64) -> Result<()> {
-    fchmod(file, Mode::from_raw_mode(shared(mode & 0o777 | 0o400)))?;
+/// Gives a written file its time.
+pub(super) fn seal(file: &File, mtime: i64) {
+    // A file system that keeps no times does no harm.
     let _ = futimens(file, &times(mtime));
-    Ok(())
 }
 
 /// The owner can always enter and list, or the tree could not be removed; the
@@ -301,8 +327,12 @@ fn times(mtime: i64) -> Timestamps {
 /// Opens a plain path beneath `dir`, by way of no symlink.
 fn beneath(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let path = if path.is_empty() { b"." } else { path };
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    openat2(dir, path, flags, Mode::empty(), resolve)
+    openat2(dir, path, flags, Mode::empty(), BENEATH)
+}
+
+/// Makes a file at a plain path beneath `dir`, by way of no symlink: one call, whatever directory the last one went to.
+fn create(dir: BorrowedFd<'_>, path: &[u8], mode: Mode) -> rustix::io::Result<OwnedFd> {
+    openat2(dir, path, NEW_FILE, mode, BENEATH)
 }
 
 fn parent_error(error: Errno) -> Stop {

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -29,7 +30,18 @@ impl Store {
     /// # Errors
     /// [`Error::Verification`] for other, missing or surplus bytes, [`Error::Broken`] where the reader fails; the
     /// store is then as before.
-    pub fn ingest(&self, mut reader: impl Read, want: &Descriptor) -> Result<Verified<Blob>> {
+    pub fn ingest(&self, reader: impl Read, want: &Descriptor) -> Result<Verified<Blob>> {
+        self.ingest_followed(reader, want, |_, _| ())
+    }
+
+    /// The same, and tells of each piece once it is in the file: the file, and where in it the piece is. Nobody has compared
+    /// it with anything then.
+    pub(crate) fn ingest_followed(
+        &self,
+        mut reader: impl Read,
+        want: &Descriptor,
+        mut follow: impl FnMut(&File, Range<u64>),
+    ) -> Result<Verified<Blob>> {
         let mut writer = self.writer()?;
         let mut buffer = vec![0; CHUNK];
         loop {
@@ -39,18 +51,17 @@ impl Store {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(source) => return Err(Error::Broken { digest: want.digest.clone(), source }),
             };
+            let before = writer.size;
             writer.append(&buffer[..count])?;
             if writer.size > want.size {
                 return Err(differs(want, format!("longer than the {} bytes that were promised", want.size)));
             }
+            follow(writer.file(), before..writer.size);
         }
         if writer.size < want.size {
             return Err(differs(want, format!("{} of {} bytes arrived", writer.size, want.size)));
         }
         let (file, _) = writer.land(Some(want))?;
-        if let Ok(open) = file.try_clone() {
-            self.arrived.lock().expect("no holder panics").insert(want.digest.clone(), open);
-        }
         Ok(Verified(Blob { file, descriptor: want.clone() }))
     }
 
@@ -73,24 +84,13 @@ impl Store {
         fs::metadata(self.blob_path(&descriptor.digest)).is_ok_and(|m| m.is_file() && m.len() == descriptor.size)
     }
 
-    /// Opens a blob and reads all of it once to compare its digest and size; none where it is not there. What this process
-    /// has taken in itself, and has open since, it does not read again.
+    /// Opens a blob and reads all of it once to compare its digest and size; none where it is not there.
     ///
     /// # Errors
     /// [`Error::Damaged`] where it differs; it is then set aside, so that it can be fetched anew.
     pub fn blob(&self, descriptor: &Descriptor) -> Result<Option<Verified<Blob>>> {
-        let arrived = self.arrived.lock().expect("no holder panics").remove(&descriptor.digest);
-        let (file, size) = match arrived {
-            Some(file) => {
-                let size = file.metadata().map_err(Error::store("read", &self.blob_path(&descriptor.digest)))?.len();
-                (file, size)
-            }
-            None => {
-                let Some(opened) = self.open_blob(&descriptor.digest)? else { return Ok(None) };
-                self.check(&opened.0, opened.1, &descriptor.digest)?;
-                opened
-            }
-        };
+        let Some((file, size)) = self.open_blob(&descriptor.digest)? else { return Ok(None) };
+        self.check(&file, size, &descriptor.digest)?;
         if size != descriptor.size {
             return Err(differs(descriptor, format!("it has {size} bytes, not the {} promised", descriptor.size)));
         }
@@ -226,6 +226,10 @@ impl BlobWriter<'_> {
         self.land(None).map(|(_, (digest, size))| Descriptor::new(media_type, digest, size))
     }
 
+    fn file(&self) -> &File {
+        self.file.as_ref().expect("present until it lands")
+    }
+
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.write_all(bytes).map_err(Error::store("write", &self.path))
     }
@@ -250,7 +254,7 @@ impl BlobWriter<'_> {
 
 impl Write for BlobWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.file.as_mut().expect("present until it lands").write(bytes)?;
+        let count = self.file().write(bytes)?;
         self.hasher.update(&bytes[..count]);
         self.size += count as u64;
         Ok(count)

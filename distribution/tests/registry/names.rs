@@ -6,7 +6,7 @@ use distribution::media_type::*;
 use distribution::*;
 
 use crate::fake::{Fake, Reply};
-use crate::world::{Cache, Content, cached, offline, refreshing};
+use crate::world::{Cache, Content, bring_layers, cached, offline, refreshing};
 
 #[test]
 fn a_warm_name_costs_no_request() {
@@ -18,7 +18,7 @@ fn a_warm_name_costs_no_request() {
     let resolved = resolve(&name.parse().unwrap(), &cache.store, &cached()).unwrap();
     let pending = Pending::new(&resolved, &cache.store).unwrap();
     let image = configure(&resolved, &cache.store, &cached()).unwrap();
-    fetch(&image, &cache.store, &cached(), &|step| steps.lock().unwrap().push(step)).unwrap();
+    bring_layers(&image, &cache.store, &cached(), &|step| steps.lock().unwrap().push(step)).unwrap();
     pending.keep().unwrap();
     assert_eq!(image.resolved.freshness, Freshness::Fetched);
     assert_eq!((&image.layers, image.diff_ids.len()), (&content.layers, 2));
@@ -76,7 +76,7 @@ fn many_pulls_at_once_fetch_each_blob_once() {
                 let store = Store::open(root).unwrap();
                 let resolved = resolve(&name.parse().unwrap(), &store, &cached()).unwrap();
                 let pending = Pending::new(&resolved, &store).unwrap();
-                fetch(&configure(&resolved, &store, &cached()).unwrap(), &store, &cached(), &|_| ()).unwrap();
+                bring_layers(&configure(&resolved, &store, &cached()).unwrap(), &store, &cached(), &|_| ()).unwrap();
                 pending.keep().unwrap();
             });
         }

@@ -35,10 +35,15 @@ impl Cache {
         let resolved = resolve(&reference.parse()?, &self.store, net)?;
         let pending = Pending::new(&resolved, &self.store)?;
         let image = configure(&resolved, &self.store, net)?;
-        fetch(&image, &self.store, net, &|_| ())?;
+        bring_layers(&image, &self.store, net, &|_| ())?;
         pending.keep()?;
         Ok(image)
     }
+}
+
+/// Fetches the layers of an image, and unpacks none.
+pub fn bring_layers(image: &Image, store: &Store, net: &Network, progress: &dyn Fn(Progress)) -> Result<()> {
+    fetch(image, store, net, progress, |layer| layer.bring_whole().map(drop))
 }
 
 /// The blobs of one image, by digest.

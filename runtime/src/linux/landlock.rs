@@ -167,11 +167,23 @@ fn rights(order: &Order, entry: Option<&Path>) -> Vec<Right> {
 /// # Errors
 /// Why there is no Landlock of that kind.
 pub fn confine_to_making(directory: BorrowedFd<'_>) -> Result<ABI, String> {
-    let (abi, rules) = newest(ABI::V2, |abi| create(abi, true))?;
+    let (abi, rules) = newest_for_making()?;
     let makes = AccessFs::MakeReg | AccessFs::MakeDir | AccessFs::MakeSym | AccessFs::Refer | AccessFs::WriteFile;
     let access = (makes | AccessFs::Truncate | AccessFs::RemoveFile | AccessFs::ReadDir) & AccessFs::from_all(abi);
     let rules = rules.add_rule(PathBeneath::new(directory, access)).map_err(|why| chain(&why))?;
     rules.restrict_self().map(|_| abi).map_err(|why| chain(&why))
+}
+
+/// Whether this kernel has what [`confine_to_making`] needs.
+///
+/// # Errors
+/// Why there is no Landlock of that kind.
+pub fn can_confine_to_making() -> Result<(), String> {
+    newest_for_making().map(drop)
+}
+
+fn newest_for_making() -> Result<(ABI, RulesetCreated), String> {
+    newest(ABI::V2, |abi| create(abi, true))
 }
 
 /// To read files and to list directories.

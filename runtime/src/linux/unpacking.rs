@@ -46,6 +46,14 @@ impl Unpacking {
         Ok(Unpacking(files))
     }
 
+    /// Whether Landlock would keep such a thread in its directory.
+    ///
+    /// # Errors
+    /// Why it would not.
+    pub fn can_keep_files_apart() -> Result<(), String> {
+        landlock::can_confine_to_making()
+    }
+
     /// Whether Landlock keeps it in its directory; the filter alone cannot, but leaves it nothing to read and nowhere to send.
     pub fn files(&self) -> &Status {
         &self.0

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bundle::{Package, prepare};
-use distribution::{Mode, Network, Pending, Progress, Pull, Resolved, Store, configure, fetch};
+use distribution::{Mode, Network, Pending, Progress, Pull, Resolved, Store, configure};
 use runtime::{Tie, apart};
 
 use super::{DETACHED, Left, Order, Word};
@@ -93,8 +93,7 @@ fn bring(resolved: &Resolved, store: &Store, network: &Network, teller: &Teller)
     teller.begin();
     let image = configure(resolved, store, network)?;
     let package = Package::read(&image)?;
-    fetch(&image, store, network, &|step| teller.step(step))?;
-    prepare(&package, store, &unpack::in_a_process)?;
+    prepare(&package, &image, store, network, &|step| teller.step(step), &unpack::in_a_process)?;
     Ok(pending.keep()?)
 }
 
