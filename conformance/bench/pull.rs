@@ -1,8 +1,8 @@
 //! How long it takes to fetch, verify and unpack an image, by smcp and by what it is compared with: skopeo and umoci, podman,
 //! containerd, and the floor, which is what the CPU has to do in any case: hash, inflate, hash, make files.
 //!
-//! `cargo bench -p smcp --bench pull [-- --runs N] [--json FILE]`, as root: for podman's and containerd's overlays, and for a file
-//! system of its own, in a file in `/var/tmp`, mounted for the benchmark alone. ext4 makes files many times slower for minutes
+//! `cargo bench -p smcp --bench pull [-- --runs N] [--json FILE] [--binary SMCP] [--alone]`, as root: for podman's and containerd's
+//! overlays, and for a file system of its own, in a file in `/var/tmp`, mounted for the benchmark alone. ext4 makes files many times slower for minutes
 //! where thousands were deleted, and syncfs(2) would wait for what others have written. All take turns, each turn in fresh directories that
 //! stay until the end. What an earlier turn has left to be written is on the disk before the next one starts.
 
@@ -90,12 +90,16 @@ fn told(result: Result<()>) -> ExitCode {
 
 fn measure(arguments: &[String], place: &Path) -> Result<()> {
     let runs: usize = option(arguments, "--runs").map_or(Ok(3), |text| text.parse()).map_err(because("--runs"))?;
-    let world = World::furnish(place)?;
+    let smcp = option(arguments, "--binary").map_or(env!("CARGO_BIN_EXE_smcp"), String::as_str);
+    let world = World::furnish(place, smcp)?;
     let mut report = Vec::new();
     for form in [Form::Gzip, Form::Zstd] {
         let made = world.publish(form)?;
-        let mut contenders: Vec<Contender> =
-            NAMES.iter().filter(|name| knows(name, form)).map(|name| Contender::new(name)).collect();
+        let mut contenders: Vec<Contender> = NAMES
+            .iter()
+            .filter(|name| knows(name, form) && takes_part(name, arguments))
+            .map(|name| Contender::new(name))
+            .collect();
         for round in 0..runs {
             for contender in &mut contenders {
                 contender.takes_its_turn(&world, &made, round)?;
@@ -110,6 +114,11 @@ fn measure(arguments: &[String], place: &Path) -> Result<()> {
         Some(file) => fs::write(file, json!({"runs": runs, "forms": report}).to_string()).map_err(because(file)),
         None => Ok(()),
     }
+}
+
+/// All of them, or with `--alone` smcp and the floor.
+fn takes_part(name: &str, arguments: &[String]) -> bool {
+    ["floor", "smcp pull"].contains(&name) || !arguments.iter().any(|word| word == "--alone")
 }
 
 /// In the order of their turns. The floor is the first: all others are compared with it.
@@ -187,12 +196,13 @@ impl Contender {
 /// The directory, the registry.
 struct World {
     directory: PathBuf,
+    smcp: PathBuf,
     registry: Child,
     port: u16,
 }
 
 impl World {
-    fn furnish(directory: &Path) -> Result<World> {
+    fn furnish(directory: &Path, smcp: &str) -> Result<World> {
         let listener = TcpListener::bind("127.0.0.1:0").map_err(because("a free port"))?;
         let port = listener.local_addr().map_err(because("a free port"))?.port();
         drop(listener);
@@ -211,7 +221,7 @@ impl World {
             .map_err(because("docker-registry"))?;
         let answers = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
         wait_until("docker-registry", answers)?;
-        Ok(World { directory: directory.to_owned(), registry, port })
+        Ok(World { directory: directory.to_owned(), smcp: smcp.into(), registry, port })
     }
 
     fn place(&self, name: &str) -> Result<PathBuf> {
@@ -233,7 +243,7 @@ impl World {
     }
 
     fn smcp(&self, directory: &Path, reference: &str) -> Command {
-        let mut smcp = with(env!("CARGO_BIN_EXE_smcp"), ["--quiet", "pull", reference]);
+        let mut smcp = with(&self.smcp, ["--quiet", "pull", reference]);
         smcp.env("MCP_CACHE_DIR", directory.join("store")).env("HOME", directory);
         smcp
     }

@@ -178,7 +178,9 @@ pub fn floor(layout: &Path, into: &Path) -> Result<()> {
         serde_json::from_slice(&fs::read(layout.join("index.json")).map_err(because("reading a layout"))?)
             .map_err(because("reading a layout"))?;
     let manifest = read(&index["manifests"][0]["digest"])?;
-    let layers = manifest["layers"].as_array().cloned().unwrap_or_default();
+    let mut layers = manifest["layers"].as_array().cloned().unwrap_or_default();
+    // The largest first: no CPU has nothing to do while another one unpacks it.
+    layers.sort_by_key(|layer| std::cmp::Reverse(layer["size"].as_u64()));
     let next = AtomicUsize::new(0);
     let work = || -> Result<()> {
         while let Some(layer) = layers.get(next.fetch_add(1, Ordering::Relaxed)) {
