@@ -153,6 +153,12 @@ impl Package {
     }
 }
 
+/// A hub whose one package has this level and score.
+pub fn scored(level: u64, score: Option<u64>) -> Fake {
+    let package = Package::new().change(|manifest| manifest["certification"] = json!({"score": score}));
+    package.lies(move |answer| answer["resolved"]["certification_level"] = json!(level)).serve()
+}
+
 fn not_found() -> Reply {
     Reply::new(404, r#"{"error":{"code":"not_found","message":"nothing here","details":{}}}"#)
 }

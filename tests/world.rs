@@ -285,6 +285,14 @@ impl World {
         text.lines().map(parse).collect()
     }
 
+    /// The text of the warning that is due of the newest run's package, of which the log has the reason.
+    #[track_caller]
+    pub fn warning(&self) -> String {
+        let begun = self.audit().into_iter().rfind(|entry| entry["event"] == "begin").expect("it runs");
+        let reason = begun["warning"].as_str().unwrap_or_else(|| panic!("no warning is due: {begun}"));
+        format!("[smcp] T{} Use its tools with caution. The server's own text follows.", &reason[1..])
+    }
+
     /// The end entry of the newest run, after checking that every begin has its end.
     #[track_caller]
     pub fn last_end(&self) -> Value {

@@ -290,16 +290,12 @@ const ROWS: &[Row] = &[
 const NAMES: Meaning =
     Refused("names need a network namespace; by `--net-by-port` ports alone are granted, to every host");
 
-/// The rows that come with another part of smcp.
-const LATER: &[(&str, &str)] = &[];
-
 /// How many rows there are of each letter.
 const NUMBERS: &[(&str, usize)] = &[("L", 12), ("E", 17), ("K", 11), ("A", 13), ("N", 16), ("S", 14), ("T", 12)];
 
 #[test]
 fn every_row_stands_once_in_the_table() {
     let mut rows: Vec<String> = ROWS.iter().map(|row| row.number.into()).collect();
-    rows.extend(LATER.iter().map(|(number, _)| (*number).to_owned()));
     let all = NUMBERS.iter().flat_map(|(letter, count)| (1..=*count).map(move |number| format!("{letter}{number}")));
     let mut all: Vec<String> = all.collect();
     rows.sort();
@@ -331,7 +327,7 @@ fn number_of(name: &str) -> Option<String> {
 #[test]
 fn the_document_is_the_table() {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/cases.md");
-    let text = document_of(ROWS, LATER);
+    let text = document_of(ROWS);
     if std::env::var_os("SMCP_WRITE_DOCS").is_some() {
         std::fs::write(&document, &text).expect("the checkout can be written");
     }
@@ -341,7 +337,7 @@ fn the_document_is_the_table() {
     );
 }
 
-fn document_of(rows: &[Row], later: &[(&str, &str)]) -> String {
+fn document_of(rows: &[Row]) -> String {
     let mut text = String::from(
         "# Cases\n\nWhat people who run MCP servers have met. Each row is tested by functions whose names begin with its number, in\n\
          [`tests/`](../tests), most of them in [`tests/cases/`](../tests/cases). [Tiers](configuration.md#tiers) 3 and 2 have namespaces, tier 1 has none.\n\
@@ -351,10 +347,6 @@ fn document_of(rows: &[Row], later: &[(&str, &str)]) -> String {
     for row in rows {
         let (with, without) = (words(&row.tiers_2_and_3), words(&row.tier_1));
         let _ = writeln!(text, "| {} | {} | {with} | {without} |", row.number, row.what);
-    }
-    text.push_str("\nNot yet:\n\n");
-    for (number, what) in later {
-        let _ = writeln!(text, "- {number}: {what}.");
     }
     text.push_str(&unpack::section());
     text

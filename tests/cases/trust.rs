@@ -6,8 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::{Value, json};
 
 use crate::command::Ended;
-use crate::fake::Fake;
-use crate::hub::Package;
+use crate::hub::{Package, scored};
 use crate::image::{Image, probe_reference, sha256};
 use crate::needs;
 use crate::place;
@@ -33,14 +32,8 @@ as_each_user! {
     t7_tools_are_held_to_what_was_certified,
 }
 
-/// A hub whose one package has this level and score.
-fn hub(level: u64, score: Option<u64>) -> Fake {
-    let package = Package::new().change(|manifest| manifest["certification"] = json!({"score": score}));
-    package.lies(move |answer| answer["resolved"]["certification_level"] = json!(level)).serve()
-}
-
 /// The words of a configuration with a policy.
-fn config(world: &World, policy: &str) -> String {
+pub(super) fn config(world: &World, policy: &str) -> String {
     world.file("home/config.yaml", format!("policy: {policy}\n")).display().to_string()
 }
 
@@ -55,7 +48,7 @@ fn t1_a_level_is_demanded(world: &World) {
         (2, None, Some("no score")),
     ] {
         let world = World::new(world.user());
-        let hub = hub(level, score);
+        let hub = scored(level, score);
         let url = format!("http://{}", hub.host);
         for command in [&["run", "acme/tool", "exit", "4"][..], &["pull", "acme/tool"]] {
             let ended = world.smcp(["--config", &policy]).args(command).env("MCP_REGISTRY_URL", &url).run();
@@ -76,7 +69,7 @@ fn t1_a_level_is_demanded(world: &World) {
         assert_eq!(begin["policy"]["reasons"].is_array(), says.is_some(), "{begin}");
     }
     // What was stated is stored with the package: it holds without a network, too.
-    let hub = hub(2, Some(85));
+    let hub = scored(2, Some(85));
     let url = format!("http://{}", hub.host);
     world.smcp(["pull", "acme/tool"]).env("MCP_REGISTRY_URL", &url).run().ok();
     let offline = |level: &str| {
@@ -137,7 +130,7 @@ fn t2_modes_are_three_words_and_all_else_stops_the_run(world: &World) {
 /// A person is asked before a package with a low score runs, and not with `--trust`; a client is not.
 fn t3_a_person_on_a_terminal_is_asked(world: &World) {
     let Some(script) = needs::program("script", "bsdutils") else { return };
-    let hub = hub(2, Some(79));
+    let hub = scored(2, Some(79));
     let run = |flags: &str, typed: &str| {
         let line = format!("'{}' run {flags} acme/tool exit 4", place::smcp().display());
         let script = world.program(&script, ["--quiet", "--return", "--command", &line, "/dev/null"]);
@@ -165,7 +158,7 @@ fn t3_a_score_below_the_threshold_warns_and_none_is_no_pass(world: &World) {
         (None, "{unscored: allow, min_cert_level: 1}", 121, Some("no score, which passes no level's least one")),
     ] {
         let world = World::new(world.user());
-        let hub = hub(2, score);
+        let hub = scored(2, score);
         let file = config(&world, policy);
         let run = world.smcp(["--config", &file, "run", "acme/tool", "exit", "4"]);
         let ended = run.env("MCP_REGISTRY_URL", format!("http://{}", hub.host)).run().expect(code);
@@ -178,7 +171,7 @@ fn t3_a_score_below_the_threshold_warns_and_none_is_no_pass(world: &World) {
 
 /// A hub is as good as its own word: one that only a name, a flag, a variable or a file of the user's leads to says nothing to the organisation.
 fn t4_no_other_hub_says_what_its_packages_are_worth(world: &World) {
-    let other = hub(3, Some(99));
+    let other = scored(3, Some(99));
     let url = format!("http://{}", other.host);
     let named = format!("{}/acme/tool", other.host);
     let config = world.file("home/own.yaml", format!("registry_url: {url}\n")).display().to_string();
@@ -271,7 +264,7 @@ fn t4_what_is_put_in_policys_place_is_read_or_stops_the_run(world: &World) {
 }
 
 fn t4_the_organisation_is_only_tightened(world: &World) {
-    let hub = hub(2, Some(85));
+    let hub = scored(2, Some(85));
     let url = format!("http://{}", hub.host);
     world.govern("config.yaml", &format!("registry_url: {url}\n"));
     world.govern("policy.yaml", "policy:\n  min_cert_level: 2\n");
