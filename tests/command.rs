@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::ops::RangeInclusive;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -144,15 +144,31 @@ impl<'w> Smcp<'w> {
     /// Starts it and leaves its stdin open.
     #[track_caller]
     pub fn start(self) -> Running {
-        let mut command = self.command();
-        let shown = self.to_string();
-        let mut child = command.spawn().unwrap_or_else(|e| panic!("{shown}: {e}"));
+        let mut child = self.spawn();
+        let stdout = child.stdout.take().expect("stdout is a pipe");
+        self.running(child, Tap::on(stdout))
+    }
+
+    /// Starts it and leaves stdin and stdout to the caller: what comes is too much to be kept.
+    #[track_caller]
+    pub fn start_unheard(self) -> (Running, ChildStdin, ChildStdout) {
+        let mut child = self.spawn();
+        let streams = (child.stdin.take().expect("stdin is a pipe"), child.stdout.take().expect("stdout is a pipe"));
+        (self.running(child, Tap::on(std::io::empty())), streams.0, streams.1)
+    }
+
+    #[track_caller]
+    fn spawn(&self) -> Child {
+        self.command().spawn().unwrap_or_else(|e| panic!("{self}: {e}"))
+    }
+
+    fn running(self, mut child: Child, stdout: Tap) -> Running {
         Running {
             stdin: child.stdin.take(),
-            stdout: Tap::on(child.stdout.take().expect("stdout is a pipe")),
+            stdout,
             stderr: Tap::on(child.stderr.take().expect("stderr is a pipe")),
             child,
-            shown,
+            shown: self.to_string(),
             is_smcp: self.program.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"smcp")),
             audit: self.world.path("log/audit.log"),
             started: Instant::now(),

@@ -35,6 +35,7 @@ mod processes;
 mod real_servers;
 mod registry;
 mod remains;
+mod run_amounts;
 mod run_audit;
 mod run_ceilings;
 mod run_denies;

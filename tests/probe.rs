@@ -27,6 +27,7 @@ pub fn path() -> &'static Path {
             include_bytes!("probe/stand_ins.rs"),
             include_bytes!("probe/words.rs"),
             include_bytes!("probe/talk.rs"),
+            include_bytes!("probe/stream.rs"),
         ]
         .concat();
         place::once(&format!("probe-{:016x}", sum(&text)), |to| {
