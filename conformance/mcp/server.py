@@ -58,14 +58,6 @@ ENUMS = {
     "untitledMulti": {"type": "array", "items": {"type": "string", "enum": OPTIONS}},
     "titledMulti": {"type": "array", "items": {"anyOf": TITLED}},
 }
-ASK_NAME = {
-    "method": "elicitation/create",
-    "params": {
-        "mode": "form",
-        "message": "What is your name?",
-        "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
-    },
-}
 
 writing = threading.Lock()
 waiting = {}
@@ -164,6 +156,8 @@ def of_both(method, params, logs, meta=None):
     if method == "prompts/list":
         return {"prompts": [{"name": name, "description": f"Prompt {name}", "arguments": [{**one, "description": one["name"]} for one in arguments]} for name, arguments in PROMPTS.items()]}
     if method == "prompts/get":
+        if params.get("name") == "test_input_required_result_prompt" and "inputResponses" not in params:
+            return required({"user_context": elicitation("What context should the prompt use?", "context")})
         return {"messages": prompt(params.get("name"), params)}
     if method == "completion/complete":
         return {"completion": {"values": ["paris", "park"], "total": 2, "hasMore": False}}
@@ -227,17 +221,53 @@ def missing_capability(_params, _logs, meta):
     return said("It has it")
 
 
+def required(requests, state=None):
+    """What the newer era has in place of a request of the server's."""
+    return {"resultType": "input_required", "inputRequests": requests, **({"requestState": state} if state else {})}
+
+
 def requires(requests, finished, state=None):
     """A tool of the newer era that answers by what it has to know first."""
 
     def tool(params, _logs, _meta):
         replies = params.get("inputResponses") or {}
-        if not all(key in replies for key in requests) or (state and params.get("requestState") != state):
-            asked = {"resultType": "input_required", "inputRequests": requests}
-            return {**asked, **({"requestState": state} if state else {})}
+        if state and params.get("requestState") not in (None, state):
+            raise Failed(-32602, "Invalid params: this state is not the server's")
+        if not all(key in replies for key in requests):
+            return required(requests, state)
         return said(finished(replies))
 
     return tool
+
+
+def elicitation(message, name):
+    schema = {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
+    params = {"mode": "form", "message": message, "requestedSchema": schema}
+    return {"method": "elicitation/create", "params": params}
+
+
+def completion(text):
+    prompt = {"role": "user", "content": {"type": "text", "text": text}}
+    return {"method": "sampling/createMessage", "params": {"messages": [prompt], "maxTokens": 100}}
+
+
+def multi_round(params, _logs, _meta):
+    replies, state = params.get("inputResponses") or {}, params.get("requestState")
+    if "step1" in replies and state == "round-1":
+        return required({"step2": elicitation("Step 2: What is your favorite color?", "color")}, "round-2")
+    if "step2" in replies and state == "round-2":
+        return said("Done")
+    return required({"step1": elicitation("Step 1: What is your name?", "name")}, "round-1")
+
+
+def by_capabilities(_params, _logs, meta):
+    requests = {"elicitation": elicitation("?", "name"), "sampling": completion("?"), "roots": ROOTS}
+    declared = (meta or {}).get(CAPABILITIES, {})
+    return required({name: request for name, request in requests.items() if name in declared})
+
+
+ROOTS = {"method": "roots/list", "params": {}}
+ASK_NAME = elicitation("What is your name?", "name")
 
 
 def name_in(reply):
@@ -275,23 +305,19 @@ TOOLS = {
         {"user_name": ASK_NAME}, lambda replies: f"Hello, {name_in(replies['user_name'])}!"
     ),
     "test_input_required_result_sampling": requires(
-        {
-            "capital_question": {
-                "method": "sampling/createMessage",
-                "params": {
-                    "messages": [
-                        {"role": "user", "content": {"type": "text", "text": "What is the capital of France?"}}
-                    ],
-                    "maxTokens": 100,
-                },
-            }
-        },
+        {"capital_question": completion("What is the capital of France?")},
         lambda replies: replies["capital_question"]["content"]["text"],
     ),
     "test_input_required_result_list_roots": requires(
-        {"client_roots": {"method": "roots/list", "params": {}}}, lambda replies: json.dumps(replies["client_roots"])
+        {"client_roots": ROOTS}, lambda replies: json.dumps(replies["client_roots"])
     ),
     "test_input_required_result_request_state": requires({"user_name": ASK_NAME}, lambda _: "state-ok", "state"),
+    "test_input_required_result_tampered_state": requires({"ok": ASK_NAME}, lambda _: "state-ok", "state"),
+    "test_input_required_result_multiple_inputs": requires(
+        {"user_name": ASK_NAME, "greeting": completion("Generate a greeting"), "client_roots": ROOTS}, lambda _: "all", "state"
+    ),
+    "test_input_required_result_multi_round": multi_round,
+    "test_input_required_result_capabilities": by_capabilities,
 }
 RESOURCES = {
     "test://static-text": "text/plain",
@@ -303,6 +329,7 @@ PROMPTS = {
     "test_prompt_with_arguments": [{"name": "arg1", "required": True}, {"name": "arg2", "required": True}],
     "test_prompt_with_embedded_resource": [{"name": "resourceUri", "required": True}],
     "test_prompt_with_image": [],
+    "test_input_required_result_prompt": [],
 }
 
 
@@ -331,6 +358,8 @@ def prompt(name, params):
     if name == "test_prompt_with_image":
         image = {"type": "image", "data": PNG, "mimeType": "image/png"}
         return [{"role": "user", "content": image}, text("Please analyze the image above.")]
+    if name == "test_input_required_result_prompt":
+        return [text("With its context.")]
     raise Failed(-32602, f"Unknown prompt: {name}")
 
 
