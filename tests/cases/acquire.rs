@@ -208,7 +208,7 @@ fn a4_a_registry_that_asks_for_nothing_basic_or_bearer(world: &World) {
         }
     });
     world.smcp(["run", &format!("{}/test/probe:v1", bearer.host), "exit", "4"]).run().expect(4);
-    assert_eq!(bearer.count("GET", "/token?"), 2, "one, and one more in the middle of the pull");
+    assert_eq!(bearer.count("GET", "/token?"), 3, "one, one in the middle of it, one of the process that fetches");
     let fake = locked(&Image::probe().file("x", 0o644, "4").build(), basic("u", "p"));
     let ended = world.smcp(["pull", &format!("{}/test/probe:v1", fake.host)]).run().expect(120);
     ended.explains(&[&fake.host, "asks for credentials", "smcp login"]);
