@@ -48,6 +48,7 @@ mod run_network;
 mod run_state;
 mod run_stdio;
 mod run_why;
+mod sdk;
 mod servers;
 mod signed;
 mod signing;
