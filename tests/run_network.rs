@@ -15,6 +15,7 @@ use crate::world::{SECRET, World, as_each_user};
 
 as_each_user! {
     what_passed_and_what_was_refused_is_recorded,
+    what_is_refused_in_the_last_moment_is_recorded,
     n10_connections_leave_through_the_hosts_proxy,
     what_the_policy_denies_is_denied_in_what_is_granted,
 }
@@ -41,6 +42,16 @@ fn what_passed_and_what_was_refused_is_recorded(world: &World) {
     // A run without a network has nothing of this.
     world.caged(&[], &["exit", "0"]).run().ok();
     assert_eq!(world.last_end().get("egress"), None);
+}
+
+/// The server sends and is gone, before anybody can have looked.
+fn what_is_refused_in_the_last_moment_is_recorded(world: &World) {
+    for round in 0..8 {
+        let to = format!("192.0.2.{round}:9");
+        world.caged(&["--allow-net", "a.test"], &["datagram", &to, "sent"]).run().ok();
+        let refused = world.last_end()["egress"]["refused"][0].clone();
+        assert_eq!((&refused["host"], &refused["port"]), (&json!(format!("192.0.2.{round}")), &json!(9)), "{refused}");
+    }
 }
 
 /// A server on the loopback that says what it is told.

@@ -27,6 +27,10 @@ use super::{DNS_PORT, Opened, serve};
 const NO_DESCRIPTORS: Duration = Duration::from_millis(50);
 /// Refusals that are looked at before others have their turn.
 const TURN: usize = 32;
+/// Turns of every task once the run is over: tokio looks at its sockets after 61 at the latest.
+const LAST_TURNS: usize = 128;
+/// Refusals that are looked at once the run is over: a socket keeps fewer.
+const MOST_LAST: usize = 4096;
 
 /// What all connections of a run share. One thread has it.
 pub struct State {
@@ -39,6 +43,8 @@ pub struct State {
     pub(super) space: Space,
     pub(super) connections: Rc<Places>,
     pub(super) dns_connections: Rc<Places>,
+    /// That there is no listener for a name was told: a server can ask on and on.
+    pub(super) told: Cell<bool>,
 }
 
 /// So many at once.
@@ -96,15 +102,22 @@ pub async fn run(opened: Opened, state: Rc<State>, stop: oneshot::Receiver<()>) 
     for (listener, purpose) in opened.listeners {
         spawn_local(listen(TcpListener::from_std(listener)?, purpose, Rc::clone(&state)));
     }
-    if let Some(unheard) = opened.unheard.map(Rc::new) {
+    let unheard = opened.unheard.map(Rc::new);
+    if let Some(unheard) = &unheard {
         for socket in unheard.descriptors() {
             // A datagram socket like another: tokio has no safe way to wait for one of this family by its name.
             let told = std::net::UdpSocket::from(rustix::io::fcntl_dupfd_cloexec(socket, 3)?);
-            spawn_local(hear(UdpSocket::from_std(told)?, Rc::clone(&unheard), Rc::clone(&state)));
+            spawn_local(hear(UdpSocket::from_std(told)?, Rc::clone(unheard), Rc::clone(&state)));
         }
     }
     // A sender that is gone says the same.
     drop(stop.await);
+    // What a server tried in its last moment waits in sockets whose tasks had no turn yet.
+    for _ in 0..LAST_TURNS {
+        tokio::task::yield_now().await;
+    }
+    let last = unheard.iter().flat_map(|unheard| std::iter::from_fn(|| unheard.next()));
+    last.take(MOST_LAST).for_each(|missed| state.saw(missed));
     let totals = state.tally.borrow().totals();
     Ok(totals)
 }
@@ -167,7 +180,9 @@ impl State {
         if let Ports::These(ports) = ports
             && let Err(why) = self.listen_for(name, number, &ports)
         {
-            tracing::warn!("no listeners for {}: {why}", name.as_str());
+            if !self.told.replace(true) {
+                tracing::warn!("no listeners for {}: {why}", name.as_str());
+            }
             return Verdict::Failure;
         }
         Verdict::Addresses(Some(names::v4(number)), self.supply.v6.then(|| names::v6(number)))

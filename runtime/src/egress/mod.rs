@@ -26,7 +26,7 @@ mod through;
 #[cfg(test)]
 mod tests;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
@@ -175,6 +175,7 @@ impl Engine {
             space: Space::default(),
             connections: Places::new(MOST_CONNECTIONS.min(files / 4)),
             dns_connections: Places::new(serve::MOST_CONNECTIONS),
+            told: Cell::new(false),
         });
         let tasks = tokio::task::LocalSet::new();
         let totals = tasks.block_on(&runtime, engine::run(self.opened, state, stopped));

@@ -1,10 +1,13 @@
 //! Sockets in the cage's network namespace for the supervisor, which stays outside of it. A socket belongs to the namespace
 //! of the process that made it, so PID 1 makes them, on request and as many as a run needs.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::net::sockopt::Timeout;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socket_with};
 
 use super::rights;
@@ -12,6 +15,9 @@ use super::unheard::Unheard;
 
 /// As many sockets as are asked for at once: PID 1, which holds them for a moment, has the run's limit of descriptors.
 const MOST: usize = 8;
+
+/// How long PID 1 may take for an answer, which is microseconds: one that was stopped from outside must not stop its supervisor.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Which socket is wanted. All are non-blocking, close-on-exec and not bound; those of IPv6 take no IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,6 +56,8 @@ pub struct Sockets {
     channel: OwnedFd,
     /// What the cage process made while it had the right to.
     unheard: Option<Unheard>,
+    /// An answer is missing, and would be taken for that to the next question.
+    late: Cell<bool>,
 }
 
 impl Sockets {
@@ -59,7 +67,8 @@ impl Sockets {
     /// The kernel's.
     pub fn pair() -> io::Result<(Sockets, OwnedFd)> {
         let (ours, theirs) = rights::pair()?;
-        Ok((Sockets { channel: ours, unheard: None }, theirs))
+        rustix::net::sockopt::set_socket_timeout(&ours, Timeout::Recv, Some(PATIENCE))?;
+        Ok((Sockets { channel: ours, unheard: None, late: Cell::new(false) }, theirs))
     }
 
     /// Takes what [`offer`] gave, which comes before any answer; says why there is none.
@@ -83,14 +92,19 @@ impl Sockets {
     /// One socket of each kind, in this order. Waits for the process inside, which has nothing else to do.
     ///
     /// # Errors
-    /// `EPIPE` and `UnexpectedEof` where that process is gone; the kernel's word where it could not make one, `EAFNOSUPPORT`
+    /// `EPIPE` and `UnexpectedEof` where that process is gone, `EAGAIN` where it does not answer, from then on for ever; the kernel's word where it could not make one, `EAFNOSUPPORT`
     /// where a machine has no IPv6.
     pub fn ask(&self, kinds: &[SocketKind]) -> io::Result<Vec<OwnedFd>> {
         let mut all = Vec::with_capacity(kinds.len());
         for some in kinds.chunks(MOST) {
             let wanted: Vec<u8> = some.iter().map(|kind| *kind as u8).collect();
+            if self.late.get() {
+                return Err(Errno::AGAIN.into());
+            }
             rustix::net::send(&self.channel, &wanted, SendFlags::NOSIGNAL)?;
-            let (failed, sockets) = receive(&self.channel)?;
+            let received = receive(&self.channel);
+            self.late.set(received.is_err());
+            let (failed, sockets) = received?;
             if failed != 0 {
                 return Err(io::Error::from_raw_os_error(failed));
             }
@@ -190,5 +204,16 @@ mod tests {
         let (ours, theirs) = Sockets::pair().unwrap();
         drop(theirs);
         assert_eq!(ours.ask(&[SocketKind::Tcp4]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn one_that_does_not_answer_is_not_waited_for() {
+        let (ours, theirs) = Sockets::pair().unwrap();
+        let soon = Duration::from_millis(10);
+        rustix::net::sockopt::set_socket_timeout(&ours.channel, Timeout::Recv, Some(soon)).unwrap();
+        assert_eq!(ours.ask(&[SocketKind::Tcp4]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        // What comes late is no answer to another question.
+        answer(&theirs).unwrap();
+        assert_eq!(ours.ask(&[SocketKind::Udp6]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 }
