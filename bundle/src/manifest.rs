@@ -81,8 +81,8 @@ pub struct Entrypoint {
     pub extra: BTreeMap<String, Value>,
 }
 
-/// One argument that the user gives: the first of `args` is the first one after
-/// the reference, and so on.
+/// One argument that the user gives: the first of `args` without a flag is the first one after
+/// the reference that is none of a flag, and so on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ArgSpec {
     /// Name for people.
@@ -95,6 +95,15 @@ pub struct ArgSpec {
     pub mount: Option<String>,
     /// The server does not start without it.
     pub required: bool,
+    /// The word that it follows, as `--repository`, or stands behind with `=`; wherever that is among the arguments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flag: Option<String>,
+    /// All that follow are such, but for words that begin with `-`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub repeated: bool,
+    /// For a path: the directory that holds it is what is granted, and it need not be there yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub holder: bool,
     /// Keys of other versions.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,

@@ -324,6 +324,46 @@ fn a_path_argument_is_granted_where_it_is() {
     assert_eq!(grant.withheld, []);
 }
 
+/// What follows a flag, what is repeated, and a file whose directory is what is needed.
+#[test]
+fn path_arguments_are_granted_wherever_they_stand() {
+    let asked = |id: &str| json!({"id": id, "access": "rw", "target": format!("/{id}"), "from": "user"});
+    let world = || {
+        World::new(json!({
+            "args": [
+                {"name": "repository", "type": "path", "mount": "repository", "flag": "--repository", "required": true},
+                {"name": "database", "type": "path", "mount": "databases", "flag": "--db", "holder": true},
+                {"name": "directory", "type": "path", "mount": "directories", "repeated": true},
+            ],
+            "permissions": {"filesystem": [asked("repository"), asked("databases"), asked("directories")]},
+        }))
+    };
+    let mut given = world();
+    let [repository, data, one, two] = ["repository", "data", "one", "two"].map(|name| given.make(name));
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let (new, behind) = (text(&data.join("new.db")), format!("--db={}", text(&data.join("old.db"))));
+    let given_words = [
+        text(&one),
+        "--verbose".into(),
+        "--repository".into(),
+        text(&repository),
+        "--db".into(),
+        new,
+        behind,
+        text(&two),
+    ];
+    let words: Vec<&str> = given_words.iter().map(String::as_str).collect();
+    let grant = given.args(&words).grant();
+    assert_eq!(grant.command[1..], words);
+    let mut granted = [&repository, &data, &one, &two].map(|path| mount(path, path, Access::Rw));
+    granted.sort_by(|a, b| a.target.cmp(&b.target));
+    assert_eq!(grant.mounts, granted);
+    let missing = world().args(&[text(&one).as_str()]).denied();
+    assert!(missing.to_string().contains("`repository` is missing"), "{missing}");
+    // A flag without its value is the server's to refuse.
+    assert!(world().args(&["--repository"]).denied().to_string().contains("`repository` is missing"));
+}
+
 #[test]
 fn a_path_argument_inside_a_mount_is_not_granted_again() {
     let mut world = World::new(takes_directory("rw", true));

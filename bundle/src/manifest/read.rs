@@ -87,14 +87,31 @@ fn read_args(node: &Node, permissions: &Permissions) -> Result<Vec<ArgSpec>> {
                 None => None,
             },
             required: optional(&mut fields, "required", |n| n.bool())?.unwrap_or(false),
+            flag: optional(&mut fields, "flag", read_flag)?,
+            repeated: optional(&mut fields, "repeated", |n| n.bool())?.unwrap_or(false),
+            holder: optional(&mut fields, "holder", |n| n.bool())?.unwrap_or(false),
             extra: fields.rest(),
         };
-        if spec.required && specs.last().is_some_and(|before| !before.required) {
+        if specs.last().is_some_and(|before| before.repeated && before.flag.is_none()) && spec.flag.is_none() {
+            return Err(item.wrong("follows one that is repeated"));
+        }
+        if spec.holder && spec.mount.is_none() {
+            return Err(item.wrong("has a holder, and no mount that it would be"));
+        }
+        let before = specs.iter().rev().find(|before| before.flag.is_none());
+        if spec.required && spec.flag.is_none() && before.is_some_and(|before| !before.required) {
             return Err(item.wrong("is required, but follows one that is not"));
         }
         specs.push(spec);
     }
     Ok(specs)
+}
+
+fn read_flag(node: &Node) -> Result<String> {
+    match node.word()? {
+        flag if flag.len() > 1 && flag.starts_with('-') && !flag.contains('=') => Ok(flag.into()),
+        _ => Err(node.wrong("must begin with `-` and hold no `=`")),
+    }
 }
 
 fn read_mount(mount: &Node, kind: &Node, permissions: &Permissions) -> Result<String> {
