@@ -16,6 +16,7 @@ mod variables;
 mod weigh;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 pub use ceilings::{Ceilings, FilesystemCeiling, LimitCeilings, PathCeiling};
 pub use pattern::Pattern;
@@ -61,6 +62,8 @@ pub struct Policy {
     pub warning: Warning,
     /// What becomes of a version that asks for more than the accepted one.
     pub new_permissions: Option<Sourced<NewPermissions>>,
+    /// How old a version of npm or PyPI must be.
+    pub min_release_age: Option<Sourced<Duration>>,
 }
 
 /// `policy.tools`.
@@ -119,6 +122,7 @@ impl Policy {
             },
             warning: Warning { channels: all_of(self.warning.channels, other.warning.channels) },
             new_permissions: source::stricter(self.new_permissions, other.new_permissions),
+            min_release_age: source::stricter(self.min_release_age, other.min_release_age),
         }
     }
 

@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use super::*;
+use crate::units::format_duration;
 
 /// Reads the section of a file `/p.yaml`.
 fn read(text: &str) -> Result<Policy, String> {
@@ -32,6 +33,7 @@ ceilings:
 tools: {pin: block, allow: [read_*], deny: [rm]}
 warning: {channels: [notification]}
 new_permissions: refuse
+min_release_age: 7d
 "#;
 
 #[test]
@@ -45,6 +47,7 @@ fn every_key_is_read_with_its_line() {
     assert_eq!(policy.hub_levels().value, HubLevels::Ignore);
     assert_eq!(policy.min_tier().value, 2);
     assert_eq!(policy.new_permissions(), Sourced { value: NewPermissions::Refuse, source: line(22) });
+    assert_eq!(policy.min_release_age, Some(Sourced { value: Duration::from_secs(7 * 86_400), source: line(23) }));
     assert_eq!(policy.signatures[0].value.by[1], Who::Key("/home/ann/old.pub".into()));
     assert_eq!(policy.signatures[1].source, line(11));
     let certifier = &policy.certifiers[0].value[0];
@@ -101,6 +104,7 @@ fn what_is_no_value_is_named_with_line_and_key() {
         ("{min_cert_level: 2, min_cert_level: 0}", "duplicate"),
         ("warning_threshold: 101", "policy.warning_threshold"),
         ("min_tier: 0", "policy.min_tier"),
+        ("min_release_age: 7", "policy.min_release_age"),
         ("allowed_origins: [official, Official]", "policy.allowed_origins[1]"),
         ("allowed_origins: official", "line 1"),
         ("allowed_origins:", "line 1"),
@@ -195,13 +199,14 @@ fn of_two_policies_the_stricter_value_holds() {
             policy.min_tier().value.to_string(),
             policy.new_permissions().value.to_string(),
             policy.tools.pin().value.to_string(),
+            policy.min_release_age.as_ref().map(|least| format_duration(least.value)).unwrap_or_default(),
             channels.join(" "),
         ]
     };
     let low = "{min_cert_level: 1, cert_level_mode: warn, warning_threshold: 50, unscored: allow, hub_levels: trust, \
-        min_tier: 1, new_permissions: allow, tools: {pin: allow}, warning: {channels: [result]}}";
+        min_tier: 1, min_release_age: 1h, new_permissions: allow, tools: {pin: allow}, warning: {channels: [result]}}";
     let high = "{min_cert_level: 3, cert_level_mode: strict, warning_threshold: 90, unscored: refuse, hub_levels: ignore, \
-        min_tier: 3, new_permissions: refuse, tools: {pin: block}, warning: {channels: [result, tools]}}";
+        min_tier: 3, min_release_age: 2d, new_permissions: refuse, tools: {pin: block}, warning: {channels: [result, tools]}}";
     for policy in [both(low, high), both(high, low)] {
         assert_eq!(text(policy), text(read(high).unwrap()));
     }

@@ -12,7 +12,8 @@ use crate::evidence::{
     Unread,
 };
 use crate::grant::{Denied, Reason};
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, Source as Origin};
+use crate::units::format_duration;
 
 /// Which package it is, as policies name packages.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +49,7 @@ pub fn weigh(subject: &Subject, evidence: &Evidence, policy: &Policy, now: Times
     origin(policy, &mut judgement);
     signatures(subject, evidence, policy, &mut judgement);
     score(policy, &mut judgement);
+    age(subject, policy, now, &mut judgement);
     judgement
 }
 
@@ -106,6 +108,24 @@ impl Judgement {
     fn refuse(&mut self, what: String, hint: &str) {
         self.against.push(Reason::policy(what, hint.to_owned()));
     }
+}
+
+/// What is of npm or PyPI and too young; nobody knows how old something is that states no time.
+fn age(subject: &Subject, policy: &Policy, now: Timestamp, judgement: &mut Judgement) {
+    let Some(least) = &policy.min_release_age else { return };
+    let of_registry = |source: &&Origin| ["npm", "pypi"].contains(&source.kind.as_str());
+    let Some(source) = subject.manifest.source.as_ref().filter(of_registry) else { return };
+    let published = source.extra.get("published").and_then(|time| time.as_str()?.parse::<Timestamp>().ok());
+    let seconds = |then: Timestamp| u64::try_from(now.as_second() - then.as_second()).unwrap_or(0);
+    if published.is_some_and(|then| seconds(then) >= least.value.as_secs()) {
+        return;
+    }
+    let when = published.map_or("at an unknown time".into(), |then| then.to_string());
+    let (what, age) = (&source.reference, format_duration(least.value));
+    judgement.refuse(
+        format!("{what} was published {when}, and min_release_age is {age} ({})", least.source),
+        "an older version may do; --refresh looks for one, and asks when it was published",
+    );
 }
 
 /// The highest level that a score is enough for: 60, 80 and 90 are the least ones of 1, 2 and 3.
