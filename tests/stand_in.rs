@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -25,7 +27,12 @@ pub struct StandIn {
 struct Shared {
     /// By name, each with its versions in the order in which they were published.
     packages: Mutex<BTreeMap<String, Vec<Release>>>,
+    /// The same of python, each version a wheel.
+    projects: Mutex<BTreeMap<String, Vec<Wheel>>>,
+    /// What has to be shown, as `Bearer x`.
+    login: Mutex<Option<String>>,
     is_down: AtomicBool,
+    is_held: AtomicBool,
 }
 
 #[derive(Clone)]
@@ -76,9 +83,48 @@ impl StandIn {
         self.shared.packages.lock().unwrap().entry(name.into()).or_default().push(release);
     }
 
+    /// From now on it asks for this.
+    pub fn ask_for(&self, authorization: &str) {
+        *self.shared.login.lock().unwrap() = Some(authorization.into());
+    }
+
+    /// Publishes a python project whose server prints its version and its arguments. `change` is given what the index says of the
+    /// wheel.
+    pub fn publish_wheel(&self, name: &str, version: &str, change: impl FnOnce(&mut Value)) {
+        let module = name.replace('-', "_");
+        let script = format!(
+            "import json, sys\ndef main():\n    print(json.dumps({{'said': ['{version}'] + sys.argv[1:]}}, separators=(',', ':')))\n"
+        );
+        let info = format!("{module}-{version}.dist-info");
+        let metadata = format!("Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n");
+        let wheel = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n";
+        let files = [
+            (format!("{module}/__init__.py"), script),
+            (format!("{info}/METADATA"), metadata),
+            (format!("{info}/WHEEL"), wheel.to_owned()),
+            (format!("{info}/entry_points.txt"), format!("[console_scripts]\n{name} = {module}:main\n")),
+        ];
+        let record: String = files.iter().map(|(name, _)| format!("{name},,\n")).collect();
+        let record = (format!("{info}/RECORD"), format!("{record}{info}/RECORD,,\n"));
+        let bytes = zip(&files.into_iter().chain([record]).collect::<Vec<_>>());
+        let mut about = json!({
+            "filename": format!("{module}-{version}-py3-none-any.whl"),
+            "hashes": {"sha256": crate::image::sha256(&bytes).trim_start_matches("sha256:")},
+            "upload-time": LONG_AGO,
+        });
+        change(&mut about);
+        let wheel = Wheel { bytes, about };
+        self.shared.projects.lock().unwrap().entry(name.into()).or_default().push(wheel);
+    }
+
     /// From now on it answers nothing.
     pub fn go_down(&self) {
         self.shared.is_down.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether what it is asked waits for an answer.
+    pub fn hold(&self, held: bool) {
+        self.shared.is_held.store(held, Ordering::Relaxed);
     }
 
     /// How many requests had this in their path.
@@ -91,16 +137,27 @@ impl StandIn {
         self.fake.calls()
     }
 
-    /// A command whose npm asks it.
+    /// A command whose npm and pip ask it.
     pub fn of<'w>(&self, command: Smcp<'w>) -> Smcp<'w> {
-        command.env("npm_config_registry", self.url())
+        let command = command.env("npm_config_registry", self.url()).env("PIP_CONFIG_FILE", "/dev/null");
+        command.env("PIP_INDEX_URL", format!("http://{}/simple/", self.fake.host))
     }
 }
 
 impl Shared {
     fn answer(&self, call: &Call) -> Reply {
+        while self.is_held.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(5));
+        }
         if self.is_down.load(Ordering::Relaxed) {
             return Reply::new(404, "{}");
+        }
+        let login = self.login.lock().unwrap().clone();
+        if login.is_some() && call.header("authorization") != login.as_deref() {
+            return Reply::new(401, "{}");
+        }
+        if let Some(path) = call.path.strip_prefix("/simple/") {
+            return self.answer_python(path.trim_matches('/'));
         }
         let host = call.header("host").unwrap_or_default().to_owned();
         let path = call.path.strip_prefix("/npm/").unwrap_or_default().replace("%2f", "/").replace("%2F", "/");
@@ -125,13 +182,57 @@ fn packument(host: &str, name: &str, releases: &[Release]) -> Value {
     for release in releases {
         let mut about = release.about.clone();
         let integrity = format!("sha512-{}", STANDARD.encode(Sha512::digest(&release.archive)));
-        about["dist"] =
-            json!({"tarball": format!("http://{host}/npm/{name}/-/{}.tgz", release.version), "integrity": integrity});
+        about["dist"]["tarball"] = json!(format!("http://{host}/npm/{name}/-/{}.tgz", release.version));
+        about["dist"]["integrity"] = json!(integrity);
         versions[&release.version] = about;
         time[&release.version] = json!(release.published);
     }
     let newest = &releases.last().expect("it has releases").version;
     json!({"name": name, "dist-tags": {"latest": newest}, "versions": versions, "time": time})
+}
+
+#[derive(Clone)]
+struct Wheel {
+    bytes: Vec<u8>,
+    about: Value,
+}
+
+impl Shared {
+    /// `NAME`, or `NAME/FILE`.
+    fn answer_python(&self, path: &str) -> Reply {
+        let projects = self.projects.lock().unwrap();
+        let (name, file) = path.split_once('/').map_or((path, None), |(name, file)| (name, Some(file)));
+        let Some(wheels) = projects.get(name) else { return Reply::new(404, "") };
+        let Some(file) = file else {
+            let files: Vec<Value> = wheels.iter().map(|wheel| wheel.about.clone()).collect();
+            let mut page = json!({"meta": {"api-version": "1.1"}, "name": name, "files": files});
+            for file in page["files"].as_array_mut().expect("it is one") {
+                file["url"] = file["filename"].clone();
+            }
+            return Reply::new(200, page.to_string()).header("content-type", "application/vnd.pypi.simple.v1+json");
+        };
+        let found = wheels.iter().find(|wheel| wheel.about["filename"] == file);
+        found.map_or_else(|| Reply::new(404, ""), |wheel| Reply::new(200, wheel.bytes.clone()))
+    }
+}
+
+/// An archive whose files are stored as they are (APPNOTE.TXT 4.3).
+fn zip(files: &[(String, String)]) -> Vec<u8> {
+    let (mut archive, mut directory) = (Vec::new(), Vec::new());
+    for (name, text) in files {
+        let mut sum = flate2::Crc::new();
+        sum.update(text.as_bytes());
+        let (size, at) = ((text.len() as u32).to_le_bytes(), (archive.len() as u32).to_le_bytes());
+        // Version 2.0, no flags, stored, 1980-01-01.
+        let common = [&[20, 0, 0, 0, 0, 0, 0, 0, 33, 0][..], &sum.sum().to_le_bytes(), &size, &size].concat();
+        let length = (name.len() as u16).to_le_bytes();
+        archive.extend([b"PK\x03\x04", &common[..], &length, &[0, 0], name.as_bytes(), text.as_bytes()].concat());
+        let rest = [&length[..], &[0; 8], &(0o644_u32 << 16).to_le_bytes(), &at, name.as_bytes()].concat();
+        directory.extend([b"PK\x01\x02", &[20, 3][..], &common, &rest].concat());
+    }
+    let count = (files.len() as u16).to_le_bytes();
+    let (size, at) = ((directory.len() as u32).to_le_bytes(), (archive.len() as u32).to_le_bytes());
+    [&archive[..], &directory, b"PK\x05\x06", &[0; 4], &count, &count, &size, &at, &[0, 0]].concat()
 }
 
 /// A package as npm packs it.

@@ -14,6 +14,8 @@ use crate::{Secret, url};
 pub struct Access {
     /// By `HOST:PORT`, or by `HOST` for all of its ports.
     pub hosts: BTreeMap<String, HostAccess>,
+    /// Certificate authorities beside the machine's own for every host, PEM.
+    pub ca_file: Option<PathBuf>,
     /// The proxies.
     pub proxies: Proxies,
     /// Where credentials lie.

@@ -3,6 +3,7 @@
 //! Read when a source is asked about, and never for a package of an OCI registry. Of a project's own files (`.npmrc` beside a
 //! `package.json`) nothing is read: who clones a repository has not chosen its registry.
 
+mod asking;
 mod npm;
 mod python;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use std::sync::OnceLock;
 use crate::auth::basic;
 use crate::{Error, Result, Secret};
 
+pub use asking::Asking;
 pub use npm::{NPMJS, Npm};
 pub use python::{PYPI, Python};
 

@@ -20,7 +20,7 @@ use crate::url::Url;
 use crate::{Access, Descriptor, Digest, Document, Error, Kind, MAX_MANIFEST, Network, Result, json};
 
 pub(crate) use download::Download;
-pub(crate) use http::{Answer, Body, Request};
+pub(crate) use http::{Answer, Body, Http, Request};
 pub(crate) use patience::Patience;
 pub(crate) use session::Session;
 pub(crate) use upload::Sent;

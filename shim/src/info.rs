@@ -68,6 +68,16 @@ fn print(package: &Package, manifest: &Manifest, judgement: &Judgement, descript
         outln!("           {}", text);
     }
     outln!("digest     {}", package.digest);
+    if let Some(source) = &manifest.source {
+        let integrity = source.integrity.as_deref().unwrap_or("no hash is stated");
+        outln!("source     {} {} ({integrity})", source.kind, source.reference);
+        for (key, value) in &source.extra {
+            outln!("           {key}: {}", value.as_str().unwrap_or_default());
+        }
+    }
+    if let Some(why) = manifest.extra.get("defaults").and_then(Value::as_str) {
+        outln!("defaults   {why}");
+    }
     standing(judgement);
     outln!("command    {}", &manifest.entrypoint.args.join(" "));
     for (layer, _) in &package.layers {

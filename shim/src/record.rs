@@ -1,6 +1,6 @@
 //! What the audit log learns of a run, gathered as the story goes.
 
-use bundle::{Certificates, Denied, Grant, PackageClass, Signer, Subprocess};
+use bundle::{Certificates, Denied, Grant, Manifest, PackageClass, Signer, Subprocess};
 use distribution::Resolved;
 use runtime::journal::{Announced, Ending, Journal, JournalError, Ticket};
 use runtime::{HostInterpreter, Report, Watched};
@@ -43,6 +43,13 @@ impl Record {
         self.set("name", json!(resolved.name));
         self.set("digest", json!(resolved.descriptor.digest));
         self.set("manifest_digest", json!(resolved.manifest_descriptor.digest));
+    }
+
+    /// Of what it was made, where it says so.
+    pub fn made_of(&mut self, manifest: &Manifest) {
+        if let Some(source) = &manifest.source {
+            self.set("source", json!(source));
+        }
     }
 
     /// What policy says of the package.

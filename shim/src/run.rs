@@ -35,7 +35,7 @@ use crate::ring::Ring;
 use crate::secrets::{self, SecretFlag};
 use crate::settings::Settings;
 use crate::show;
-use crate::sources;
+use crate::sources::{self, Waiting};
 use crate::verdict::Verdict;
 use crate::witness::Witness;
 use crate::words::Words;
@@ -184,13 +184,15 @@ fn story(
     let reference: Reference = typed.reference().parse()?;
 
     let store = Store::open(&settings.cache)?;
-    sources::ready(&reference, &store, &network, settings)?;
+    let waiting = if typed.dry_run { Waiting::Command } else { Waiting::Client };
+    sources::ready(&reference, &store, &network, settings, waiting)?;
     let resolved = resolve(&reference, &store, &network)?;
     record.resolved(&resolved);
     show::stale(&resolved);
     let pending = Pending::new(&resolved, &store)?;
     let image = configure(&resolved, &store, &network)?;
     let package = Package::read(&image)?;
+    record.made_of(&package.manifest);
     let flags = policy_of_flags(typed)?;
     let mut verdict = Verdict::of(&resolved, &store, &package, &reference, &network, settings, flags)?;
     let acceptance = if typed.locked {

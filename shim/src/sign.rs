@@ -18,6 +18,7 @@ use crate::exit::{self, Failure};
 use crate::key;
 use crate::settings::{Settings, read_small};
 use crate::show::{self, outln};
+use crate::sources;
 use crate::verdict::Seen;
 
 /// Signs what a name stands for: by cosign's tag, which cosign 2 and the admission controllers of clusters read in any registry, and by a
@@ -92,6 +93,11 @@ pub fn verify(typed: &cli::Verify, settings: &Settings) -> Result<(), Failure> {
 
 /// An image that something is said about. What was pushed from here is what its name stands for, whatever the registry says meanwhile.
 fn written(text: &str, settings: &Settings) -> Result<Seen, Failure> {
+    if sources::is_source(&text.parse()?) {
+        let what = format!("what is made of {text} is this store's alone, which has no place for signatures");
+        let hint = format!("publish it, and sign that: smcp push {text} REF, smcp sign REF");
+        return Err(Failure::new(exit::USAGE, what).hint(hint));
+    }
     Seen::by(text, Mode::CacheFirst { refresh: settings.refresh }, settings)
 }
 

@@ -6,20 +6,24 @@
 //! a process in the background looks for the next one.
 
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bundle::Package;
-use bundle::build::{BuildOptions, Caged, build, fingerprint};
+use bundle::build::{BuildOptions, Caged, Registries, build, fingerprint, look, resembles};
+use bundle::policy::Policy;
 use distribution::{
     Made, Making, Mode, Network, PackageName, Pending, Reference, Remembered, Store, canonical, configure, resolve,
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{self, Failure};
+use crate::relay;
 use crate::settings::Settings;
 use crate::show;
 use crate::tool;
@@ -33,7 +37,13 @@ pub const VERB: &str = "make";
 ///
 /// # Errors
 /// Where it has to be made and cannot be.
-pub fn ready(reference: &Reference, store: &Store, network: &Network, settings: &Settings) -> Result<(), Failure> {
+pub fn ready(
+    reference: &Reference,
+    store: &Store,
+    network: &Network,
+    settings: &Settings,
+    waiting: Waiting,
+) -> Result<(), Failure> {
     let Some(source) = Source::of(reference) else { return Ok(()) };
     let name = canonical(reference, network)?;
     let known = store.recall(&name)?.filter(|known| store.contains(&known.descriptor));
@@ -41,7 +51,7 @@ pub fn ready(reference: &Reference, store: &Store, network: &Network, settings: 
     match (known, network.mode) {
         // Whoever looks it up says so.
         (None, Mode::Offline) => Ok(()),
-        (None, _) => make(&order),
+        (None, _) => make(&order, waiting),
         (Some(known), mode) => match source.state(&known, mode)? {
             State::Good => Ok(()),
             State::Changed if mode == Mode::Offline => Err(Failure::new(
@@ -49,12 +59,12 @@ pub fn ready(reference: &Reference, store: &Store, network: &Network, settings: 
                 format!("{reference} has changed since it was made, and the network is off"),
             )
             .hint("without --offline it is made anew")),
-            State::Changed => make(&order),
+            State::Changed => make(&order, waiting),
             State::Old => {
                 look_again(&order.again(), &known);
                 Ok(())
             }
-            State::Asked => match make(&order.again()) {
+            State::Asked => match make(&order.again(), waiting) {
                 Err(failure) if failure.code == exit::RESOLVE => {
                     show::warn(&format!("{name} comes from the store and may be old: {}", failure.message));
                     Ok(())
@@ -63,6 +73,20 @@ pub fn ready(reference: &Reference, store: &Store, network: &Network, settings: 
             },
         },
     }
+}
+
+/// Whether a package is made here of what a reference names.
+pub fn is_source(reference: &Reference) -> bool {
+    Source::of(reference).is_some()
+}
+
+/// Who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// A person or a script, whose command it is.
+    Command,
+    /// A client, for a server.
+    Client,
 }
 
 /// What a package is made of here.
@@ -169,18 +193,39 @@ enum Word {
     Done,
 }
 
-/// Makes it and waits for that.
-fn make(order: &Order) -> Result<(), Failure> {
+/// How long a client that has asked something is left without an answer: some give up after ten seconds.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// Makes it and waits for that; a client that waits for an answer is told after a while, and the work goes on.
+fn make(order: &Order, waiting: Waiting) -> Result<(), Failure> {
     let mut child = start(order, Stdio::piped())?;
-    let answers = BufReader::new(child.stdout.take().expect("it is a pipe"));
-    let mut outcome = None;
-    for line in answers.lines() {
-        match line.ok().and_then(|line| serde_json::from_str(&line).ok()) {
-            Some(Word::Say(text)) => show::say(&text),
-            Some(Word::Warn(text)) => show::warn(&text),
-            Some(Word::Failed(code, message, hint)) => outcome = Some(Err(Failure { code, message, hint })),
-            Some(Word::Done) => outcome = Some(Ok(())),
-            None => break,
+    let mut answers = child.stdout.take().expect("it is a pipe");
+    let mut deadline = (waiting == Waiting::Client).then(|| Instant::now() + PATIENCE);
+    let (mut bytes, mut outcome) = (Vec::new(), None);
+    loop {
+        if deadline.is_some_and(|deadline| !is_readable_by(&answers, deadline)) {
+            deadline = None;
+            if has_asked() {
+                let what =
+                    format!("{} is being installed, which takes longer than clients wait; it goes on", order.reference);
+                let hint = format!("start it again in a minute; ahead of time: smcp pull {}", order.reference);
+                return Err(Failure::new(exit::RESOLVE, what).hint(hint));
+            }
+        }
+        let mut some = [0; 4096];
+        match answers.read(&mut some) {
+            Ok(0) | Err(_) => break,
+            Ok(count) => bytes.extend_from_slice(&some[..count]),
+        }
+        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = bytes.drain(..=end).collect();
+            match serde_json::from_slice(&line) {
+                Ok(Word::Say(text)) => show::say(&text),
+                Ok(Word::Warn(text)) => show::warn(&text),
+                Ok(Word::Failed(code, message, hint)) => outcome = Some(Err(Failure { code, message, hint })),
+                Ok(Word::Done) => outcome = Some(Ok(())),
+                Err(_) => break,
+            }
         }
     }
     let ended = child.wait().map_err(not_started)?;
@@ -190,6 +235,24 @@ fn make(order: &Order) -> Result<(), Failure> {
             format!("the process that makes {} ended without an answer: {ended}", order.reference),
         ))
     })
+}
+
+/// Whether a client has said something that nobody has read yet. The end of its input is nothing, and neither is what a person types
+/// or a file holds.
+fn has_asked() -> bool {
+    let stdin = io::stdin();
+    let mut ready = [PollFd::new(&stdin, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let said = poll(&mut ready, Some(&now)).is_ok() && ready[0].revents().contains(PollFlags::IN);
+    said && relay::is_of_a_client(rustix::stdio::stdin())
+}
+
+/// Whether there is something to read by then, or an end.
+fn is_readable_by(from: &impl AsFd, deadline: Instant) -> bool {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+    let mut ready = [PollFd::new(from, PollFlags::IN)];
+    poll(&mut ready, Some(&timeout)).is_ok_and(|count| count > 0)
 }
 
 /// Has it looked at again by a process that this one does not wait for, and says so.
@@ -276,7 +339,7 @@ fn made(order: &Order) -> Result<(), Failure> {
     if known.as_ref().is_some_and(good) {
         return Ok(());
     }
-    let done = build_of(&reference, order, &store, &name, &settings);
+    let done = build_of(&reference, order, &store, &network, (&name, known.as_ref()), &settings);
     if let (Err(failure), Some(known)) = (&done, &known) {
         // Tried again at the next start, which tells of it.
         let made = Made { failed: Some(failure.message.clone()), ..known.made.clone().unwrap_or_default() };
@@ -294,18 +357,44 @@ fn build_of(
     reference: &Reference,
     order: &Order,
     store: &Store,
-    name: &str,
+    network: &Network,
+    (name, known): (&str, Option<&Remembered>),
     settings: &Settings,
 ) -> Result<(), Failure> {
-    let options = BuildOptions { bin: order.bin.clone(), host_runtime: order.host_runtime, ..BuildOptions::default() };
+    let registries = registries(network, settings);
+    if let Some(known) = resembles(reference) {
+        tell(&Word::Warn(format!("{reference} is not {known}, whose name is hardly another")));
+    }
+    // The same as when it was made: nothing is installed for that.
+    let looked = look(reference, &registries)?;
+    let same = |known: &&Remembered| known.made.as_ref().is_some_and(|made| Some(&made.fingerprint) == looked.as_ref());
+    if let Some(known) = known.filter(same) {
+        let made = Made { failed: None, ..known.made.clone().unwrap_or_default() };
+        return Ok(store.remember_made(name, &known.descriptor, made)?);
+    }
+    let options = BuildOptions {
+        bin: order.bin.clone(),
+        host_runtime: order.host_runtime,
+        registries,
+        ..BuildOptions::default()
+    };
     let in_a_cage = |caged: &Caged| tool::command(caged, settings.file.as_deref());
     let fingerprint = match reference {
         Reference::Directory(path) | Reference::Mcpb(path) => fingerprint(path)?,
-        _ => String::new(),
+        _ => looked.unwrap_or_default(),
     };
     let built = build(reference, &options, store, Some(&in_a_cage), &|line| tell(&Word::Say(line.into())))?;
     store.remember_made(name, &built.descriptor, Made { fingerprint, failed: None })?;
     Ok(())
+}
+
+/// Where packages are from, and how old they must be.
+pub fn registries(network: &Network, settings: &Settings) -> Registries {
+    Registries {
+        packages: network.making.packages.clone(),
+        access: network.access.clone(),
+        min_age: settings.policy(Policy::default()).min_release_age.map(|least| least.value),
+    }
 }
 
 #[cfg(test)]

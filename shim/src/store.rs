@@ -15,7 +15,7 @@ use crate::exit::{self, Failure};
 use crate::progress::Download;
 use crate::settings::Settings;
 use crate::show::{self, outln};
-use crate::sources;
+use crate::sources::{self, Waiting};
 use crate::tool;
 use crate::unpack;
 use crate::verdict::Verdict;
@@ -34,7 +34,7 @@ pub fn pull(
     let network = settings.network_for(registry, Mode::Refresh, made);
     for text in references {
         let reference: Reference = text.parse()?;
-        sources::ready(&reference, &store, &network, settings)?;
+        sources::ready(&reference, &store, &network, settings, Waiting::Command)?;
         let resolved = resolve(&reference, &store, &network)?;
         show::stale(&resolved);
         let pending = Pending::new(&resolved, &store)?;
@@ -98,6 +98,7 @@ pub fn build(typed: &cli::Build, config: Option<&Path>, settings: &Settings) -> 
         node_version: typed.node.clone(),
         debian: typed.debian.clone(),
         host_runtime: typed.runtime.is_some(),
+        registries: sources::registries(&network, settings),
     };
     let in_a_cage = |caged: &Caged| tool::command(caged, config);
     let cage: Option<&Cage<'_>> = if typed.uncaged { None } else { Some(&in_a_cage) };

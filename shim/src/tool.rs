@@ -4,17 +4,14 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, ToSocketAddrs};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bundle::build::Caged;
-use bundle::{
-    Access, CERTIFICATES, Certificates, Egress, Grant, Host, Limits, Mount, Origin, Outbound, Secret, Workdir,
-};
+use bundle::{Access, Egress, Grant, Limits, Mount, Origin, Secret, Workdir};
 use distribution::Store;
-use runtime::egress::{Proxies, is_forbidden};
+use runtime::egress::Proxies;
 use runtime::journal::{self, Ending, Journal};
 use runtime::{Ahead, Caller, HostInterpreter, Identity, Plan, Recording, Signals, Tier, UserFlag};
 use ulid::Ulid;
@@ -102,17 +99,15 @@ fn in_cage(
     let host = caged.interpreter.as_ref().map(|(name, search)| HostInterpreter::find(name, search.as_ref()));
     let host = host.transpose().map_err(|why| Failure::new(exit::NOT_FOUND, why.to_string()).hint(UNCAGED))?;
     let empty = Empty::new(&Store::open(&settings.cache)?)?;
-    let grant = grant(caged, host.as_ref(), &identity, &empty.path)?;
+    let grant = grant(caged, host.as_ref(), &identity)?;
     record.granted(&grant);
-    record.trusts(grant.certificates.as_ref());
     record.runs_by(host.as_ref());
     let plan = Plan::new(&grant, empty.path.clone(), identity, host.as_ref());
     let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
     let least = settings.least_tier().max(Tier::Two);
-    let proxies = if plan.egress.is_empty() { Proxies::none() } else { settings.proxies()? };
     let uncaged = |failure: Failure| failure.hint(UNCAGED);
     let ordered = ahead.order(&plan, Recording::Nothing).map_err(|refused| uncaged(refused.into()))?;
-    let cage = ordered.prepare(&plan, &settings.private(), least, &signals, proxies);
+    let cage = ordered.prepare(&plan, &settings.private(), least, &signals, Proxies::none());
     let cage = cage.map_err(|refused| uncaged(refused.into()))?;
     record.enforced(cage.report(), cage.cgroup());
     run::require(cage.report(), least).map_err(uncaged)?;
@@ -127,7 +122,7 @@ fn in_cage(
 
 const UNCAGED: &str = "`smcp doctor` shows what this machine enforces; smcp build --uncaged lets npm and pip download with your own rights and settings";
 
-fn grant(caged: &Caged, host: Option<&HostInterpreter>, identity: &Identity, tree: &Path) -> Result<Grant, Failure> {
+fn grant(caged: &Caged, host: Option<&HostInterpreter>, identity: &Identity) -> Result<Grant, Failure> {
     let mount = |path: &Path, access| {
         let source = std::fs::canonicalize(path)
             .map_err(|why| Failure::new(exit::RESOLVE, format!("{}: {why}", path.display())))?;
@@ -138,50 +133,21 @@ fn grant(caged: &Caged, host: Option<&HostInterpreter>, identity: &Identity, tre
     let mut mounts = read.chain([mount(&caged.dir, Access::Rw)]).collect::<Result<Vec<_>, Failure>>()?;
     mounts.sort_by(|a, b| a.target.cmp(&b.target));
     mounts.dedup();
-    let certificates = caged.certificates.as_deref().map(Certificates::of_file).transpose();
-    let certificates = certificates.map_err(|why| {
-        Failure::new(exit::CONFIGURATION, format!("the certificates that npm or pip is configured to trust: {why}"))
-    })?;
     let variable = |name: &str, value: &str| (name.to_owned(), Secret::new(value));
     let mut env: Vec<_> = caged.env.iter().map(|(name, value)| variable(name, value)).collect();
     env.push(variable("HOME", &identity.home.display().to_string()));
     env.push(variable("PATH", "/usr/local/bin:/usr/bin:/bin"));
     env.sort_by(|(a, _), (b, _)| a.cmp(b));
-    let mut grant = Grant {
+    Ok(Grant {
         command: caged.command.clone(),
         own_words: Some(caged.command.len()),
         workdir: Workdir::Granted(caged.dir.clone()),
         mounts,
         env,
-        egress: with_own_addresses(&caged.egress),
-        certificates,
+        egress: Egress { host_ports: caged.port.into_iter().collect(), ..Egress::default() },
         limits: LIMITS,
         ..Grant::nothing()
-    }
-    .with_certificates_for(tree);
-    if grant.certificates.is_some() {
-        // node has its own else, pip too.
-        grant.env.extend(["NODE_EXTRA_CA_CERTS", "PIP_CERT"].map(|name| variable(name, CERTIFICATES)));
-    }
-    Ok(grant)
-}
-
-/// Adds the addresses that are not public to which the names of the registries lead: that of a mirror in one's own network.
-/// A name that is not found is the tool's to tell; a proxy may find it.
-fn with_own_addresses(egress: &Egress) -> Egress {
-    let mut egress = egress.clone();
-    let own: Vec<Outbound> = egress.outbound.iter().flat_map(own_addresses).collect();
-    egress.outbound.extend(own);
-    egress.outbound.sort_unstable();
-    egress.outbound.dedup();
-    egress
-}
-
-fn own_addresses(outbound: &Outbound) -> Vec<Outbound> {
-    let (Host::Name(name), Some(port)) = (&outbound.host, outbound.ports.first()) else { return Vec::new() };
-    let found = (name.as_str(), *port).to_socket_addrs().into_iter().flatten().map(|address| address.ip());
-    let own = found.filter(|address: &IpAddr| is_forbidden(*address));
-    own.map(|address| Outbound::new(Host::Address(address), outbound.ports.clone())).collect()
+    })
 }
 
 /// An empty directory in the place of a package's files.

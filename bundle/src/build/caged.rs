@@ -1,20 +1,18 @@
 //! What the tools of registries need of a cage: npm and pip run in one, where the caller of the build gives a way to.
 
-use std::fs;
-use std::io;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::Job;
 use super::error::BuildError;
 use super::interpreter::Interpreter;
 use super::tool::Tool;
 use super::tree;
-use crate::grant::Egress;
-use crate::outbound::{Host, Outbound};
 
 /// A program to be run in a cage that has this and nothing else of the machine.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -31,62 +29,46 @@ pub struct Caged {
     pub dir: PathBuf,
     /// Variables beside those that every cage has.
     pub env: Vec<(String, String)>,
-    /// Where it may connect to.
-    pub egress: Egress,
-    /// A file of certificates that it trusts, in place of the machine's.
-    pub certificates: Option<PathBuf>,
+    /// The port of this machine's loopback that it reaches, where it reaches anything.
+    pub port: Option<u16>,
 }
 
 /// Makes the command that runs a program in a cage: its streams are the program's, its exit code is too, and the end of its
 /// input ends the program.
 pub type Cage<'a> = dyn Fn(&Caged) -> io::Result<Command> + 'a;
 
-/// npm, started in `dir`: in a cage that reaches the registries that npm's own settings name, or as the user.
+/// npm, started in `dir`: in a cage that reaches the gate alone, or as the user.
 pub(super) fn npm<'a>(job: &Job<'a>, dir: &Path) -> Result<Tool<'a>, BuildError> {
     let tool = Tool::new("npm").dir(dir);
     let Some(cage) = job.cage else { return Ok(tool) };
-    let answer = Tool::new("npm").dir(dir).args(["config", "list", "--json"]).output()?;
-    let settings: Value = serde_json::from_str(&answer).map_err(|why| BuildError::answer("npm", why.to_string()))?;
+    let gate = job.gate()?;
     let program = program_of_npm()?;
-    let search = std::env::var("PATH").unwrap_or_default();
+    let search = search().to_string_lossy().into_owned();
     let mut caged = within("npm", dir)?;
+    // Waiting and trying again is the gate's.
+    let own = format!("registry={}\nfetch-retries=0\nfetch-timeout={}\nmaxsockets=8\n", gate.npm(), TIMEOUT * 1000);
+    let settings = settings(dir, &own)?;
     caged.reads.push(modules_of_npm(&program));
     caged.command = vec!["node".into(), text(&program)?];
-    caged.interpreter = Some(("node".into(), search));
-    let registries = settings
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter(|(key, _)| *key == "registry" || (key.starts_with('@') && key.ends_with(":registry")));
-    for (key, url) in registries {
-        let url = url.as_str().unwrap_or_default();
-        reach(&mut caged.egress, url)?;
-        caged.command.push(format!("--{key}={url}"));
-    }
+    caged.command.push(format!("--userconfig={settings}"));
     caged.command.push(format!("--cache={}", text(&dir.join(CACHE))?));
-    caged.certificates = settings["cafile"].as_str().map(PathBuf::from);
+    caged.interpreter = Some(("node".into(), search));
+    caged.port = Some(gate.port());
     Ok(tool.within(cage, caged))
 }
 
-/// pip, started in `dir`: in a cage that reaches the indexes that pip's own settings name, or as the user.
+/// pip, started in `dir`: in a cage that reaches the gate alone, or as the user.
 pub(super) fn pip<'a>(job: &Job<'a>, python: &Interpreter, dir: &Path) -> Result<Tool<'a>, BuildError> {
     let tool = python.pip();
     let Some(cage) = job.cage else { return Ok(tool) };
-    let settings = python.pip().args(["config", "list"]).output()?;
+    let gate = job.gate()?;
     let mut caged = python.caged(within("pip", dir)?)?;
-    let index = setting(&settings, "index-url").unwrap_or_else(|| PYPI.to_owned());
-    let more = setting(&settings, "extra-index-url").unwrap_or_default();
-    for url in std::iter::once(index.as_str()).chain(more.split_whitespace()) {
-        reach(&mut caged.egress, url)?;
-        if let Some((_, files)) = FILES.iter().find(|(index, _)| url.starts_with(index)) {
-            reach(&mut caged.egress, files)?;
-        }
-    }
+    let own = format!("[global]\nindex-url = {}\nretries = 0\ntimeout = {TIMEOUT}\n", gate.simple());
+    let settings = settings(dir, &own)?;
     let own =
-        [("PIP_INDEX_URL", index.clone()), ("PIP_EXTRA_INDEX_URL", more.clone()), ("PIP_NO_CACHE_DIR", "1".into())];
-    let own = own.into_iter().chain([("PIP_DISABLE_PIP_VERSION_CHECK", "1".into())]);
-    caged.env.extend(own.filter(|(_, value)| !value.is_empty()).map(|(name, value)| (name.to_owned(), value)));
-    caged.certificates = setting(&settings, "cert").map(PathBuf::from);
+        [("PIP_CONFIG_FILE", settings.as_str()), ("PIP_NO_CACHE_DIR", "1"), ("PIP_DISABLE_PIP_VERSION_CHECK", "1")];
+    caged.env.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    caged.port = Some(gate.port());
     Ok(tool.within(cage, caged))
 }
 
@@ -119,14 +101,19 @@ pub(super) fn all_made_within(dir: &Path, tree: &Path) -> Result<(), BuildError>
     links.into_iter().try_for_each(|(path, _)| made_within(dir, &tree.join(path)))
 }
 
-/// Where pip looks when nobody says otherwise.
-const PYPI: &str = "https://pypi.org/simple";
+/// How long a tool waits for an answer of the gate, in seconds: a file comes when all of it is there.
+const TIMEOUT: u32 = 900;
 
-/// Indexes whose files are on another host.
-const FILES: [(&str, &str); 2] = [
-    ("https://pypi.org/", "https://files.pythonhosted.org/"),
-    ("https://test.pypi.org/", "https://test-files.pythonhosted.org/"),
-];
+/// The tool's settings. The secret word in them stands on no command line, which every user can read.
+fn settings(dir: &Path, lines: &str) -> Result<String, BuildError> {
+    let path = dir.join(SETTINGS);
+    // Never by a link that a tool left.
+    let write = |mut file: File| file.write_all(lines.as_bytes());
+    File::create_new(&path).and_then(write).map_err(BuildError::io("writing the settings of a tool"))?;
+    text(&path)
+}
+
+const SETTINGS: &str = ".settings";
 
 /// Directories of the tool's own in the one that it writes: on the disk, where a private `/tmp` would be memory.
 const CACHE: &str = ".cache";
@@ -149,10 +136,14 @@ pub(super) fn text(path: &Path) -> Result<String, BuildError> {
     path.to_str().map(str::to_owned).ok_or_else(odd)
 }
 
+/// Where programs are looked for, also where the caller has no PATH.
+fn search() -> OsString {
+    std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into())
+}
+
 /// npm's own file, which node is given: the one that `npm` in PATH leads to.
 fn program_of_npm() -> Result<PathBuf, BuildError> {
-    let search = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&search).find_map(|dir| fs::canonicalize(dir.join("npm")).ok());
+    let found = std::env::split_paths(&search()).find_map(|dir| fs::canonicalize(dir.join("npm")).ok());
     let found = found.ok_or_else(|| BuildError::ToolMissing { program: "npm".into() })?;
     match found.extension().is_some_and(|end| end == "js") {
         true => Ok(found),
@@ -167,77 +158,9 @@ fn modules_of_npm(program: &Path) -> PathBuf {
     named("usr/share/nodejs").unwrap_or(own)
 }
 
-/// The value of a setting in what `pip config list` prints, `SECTION.KEY='VALUE'` a line; in the order in which pip lets
-/// one outweigh another.
-fn setting(list: &str, key: &str) -> Option<String> {
-    let of = |section: &str| {
-        let start = format!("{section}.{key}=");
-        let value = list.lines().find_map(|line| line.strip_prefix(&start))?;
-        Some(value.trim_matches(['\'', '"']).replace("\\n", " ").trim().to_owned())
-    };
-    [":env:", "download", "global"].into_iter().find_map(of).filter(|value| !value.is_empty())
-}
-
-/// Adds where a URL leads to. The machine's own loopback is reached by its port.
-fn reach(egress: &mut Egress, url: &str) -> Result<(), BuildError> {
-    let wrong = |why: &str| BuildError::Cage(format!("the registry {}: {why}", url.escape_debug()));
-    let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("it is no URL"))?;
-    let port = match scheme {
-        "https" => 443,
-        "http" => 80,
-        _ => return Err(wrong("it is neither http nor https")),
-    };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    if authority.contains('@') {
-        // Not shown: it is a secret.
-        return Err(BuildError::Cage("the URL of a registry holds a password, which no cage is given".into()));
-    }
-    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
-    let destination = if has_port { authority.to_owned() } else { format!("{authority}:{port}") };
-    let outbound: Outbound = destination.parse().map_err(|_| wrong("its host is no host"))?;
-    let is_own = match &outbound.host {
-        Host::Name(name) => name == "localhost",
-        Host::Address(address) => address.is_loopback(),
-        Host::Suffix(_) | Host::Range { .. } => return Err(wrong("its host is no host")),
-    };
-    match is_own {
-        true => egress.host_ports.extend(outbound.ports),
-        false => egress.outbound.push(outbound),
-    }
-    egress.host_ports.sort_unstable();
-    egress.host_ports.dedup();
-    egress.outbound.sort_unstable();
-    egress.outbound.dedup();
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn where_registries_are() {
-        let reached = |url: &str| {
-            let mut egress = Egress::default();
-            reach(&mut egress, url).map(|()| serde_json::to_string(&egress).unwrap()).map_err(|why| why.to_string())
-        };
-        let table = [
-            ("https://registry.npmjs.org/", r#"registry.npmjs.org"#),
-            ("https://Mirror.acme.test:8443/npm/", "mirror.acme.test"),
-            ("http://10.1.2.3/simple", "10.1.2.3"),
-            ("http://localhost:4873", "4873"),
-            ("http://[::1]:4873/", "4873"),
-        ];
-        for (url, holds) in table {
-            let got = reached(url).unwrap();
-            assert!(got.contains(holds) && !got.contains("localhost"), "{url}: {got}");
-        }
-        for url in ["file:///srv/npm", "registry.npmjs.org", "https://*.acme.test/", "https:///x"] {
-            assert!(reached(url).is_err(), "{url}");
-        }
-        let error = reached("https://eve:hunter2@acme.test/").unwrap_err();
-        assert!(!error.contains("hunter2"), "{error}");
-    }
 
     #[test]
     fn links_of_a_tool_lead_nowhere() {
@@ -253,14 +176,5 @@ mod tests {
         std::os::unix::fs::symlink(home.path(), at("wheels")).unwrap();
         assert!(matches!(all_made_within(dir.path(), &at("wheels")), Err(BuildError::Link { .. })));
         assert!(made_within(dir.path(), &at("none")).is_err());
-    }
-
-    #[test]
-    fn settings_of_pip() {
-        let list = "global.index-url='https://a.test/simple'\n:env:.index-url='https://b.test/simple'\n\
-                    global.extra-index-url='\\nhttps://c.test\\nhttps://d.test'\nglobal.cert=''\n";
-        assert_eq!(setting(list, "index-url").as_deref(), Some("https://b.test/simple"));
-        assert_eq!(setting(list, "extra-index-url").as_deref(), Some("https://c.test https://d.test"));
-        assert_eq!(setting(list, "cert"), None);
     }
 }

@@ -106,7 +106,7 @@ pub(super) fn python(job: &Job, base: &Base) -> Result<Python, BuildError> {
 
 /// A layer of more packages and all that they depend on, over a base; none where none are asked for.
 pub(super) fn more(job: &Job, has_base: bool) -> Result<Option<SharedLayer>, BuildError> {
-    let wanted: Vec<&str> = job.options.debian.iter().map(String::as_str).collect();
+    let wanted: Vec<&str> = job.debian.iter().map(String::as_str).collect();
     if wanted.is_empty() {
         return Ok(None);
     }

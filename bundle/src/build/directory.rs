@@ -123,7 +123,7 @@ fn layers(job: &Job, build: &Build) -> Result<(Layers, Option<Interpreter>), Bui
     match (build.runtime, build.base) {
         (Kind::None, Base::None) => Ok((Layers::default(), None)),
         (Kind::None, Base::Debian) => Ok((runtime::base(job)?, None)),
-        (Kind::Node, _) => Ok((runtime::node(job)?, None)),
+        (Kind::Node, _) => Ok((runtime::node(job, None)?, None)),
         (Kind::Python, _) => runtime::python(job).map(|(layers, python)| (layers, Some(python))),
     }
 }

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use distribution::{Digest, Kind};
 
 use crate::manifest::ManifestError;
 use crate::pack::PackError;
+use crate::units::format_duration;
 use crate::unpack::UnpackError;
 
 /// What went wrong and why; [`BuildError::hint`] has the next step where there is one.
@@ -72,6 +74,36 @@ pub enum BuildError {
     /// Options that contradict each other or cannot be used.
     #[error("{0}")]
     Options(String),
+    /// A registry of packages asks for a login that the user's settings do not have, or does not take it.
+    #[error("registry {host}: it asks for credentials, or does not take those that it was shown")]
+    Login {
+        /// Host and port.
+        host: String,
+    },
+    /// No node of that range is among npm's packages.
+    #[error("npm has no node {range} for this machine")]
+    NoNode {
+        /// The range.
+        range: String,
+    },
+    /// Versions that policy says are too young.
+    #[error("{package}: {} too young: min_release_age is {}", were(versions), format_duration(*least))]
+    Young {
+        /// The package.
+        package: String,
+        /// Each with its age.
+        versions: Vec<String>,
+        /// The least age.
+        least: Duration,
+    },
+    /// A package of which nothing is left that its publisher did not take back.
+    #[error("{package}: {} yanked by the publisher", were(versions))]
+    Yanked {
+        /// The package.
+        package: String,
+        /// Each with the reason.
+        versions: Vec<String>,
+    },
     /// npm or pip cannot be run in a cage.
     #[error("{0}")]
     Cage(String),
@@ -133,6 +165,18 @@ impl BuildError {
             Self::Recipe { line: None, .. } => Some(
                 "a directory is built by the smcp.toml in it: name, version, [entrypoint] args, [build] runtime".into(),
             ),
+            Self::Login { host } => Some(format!(
+                "npm's login for it stands in ~/.npmrc, as //{host}/:_authToken=…; pip's in the url of the index, in pip.conf"
+            )),
+            Self::NoNode { .. } => {
+                Some("--runtime host runs it by the node of this machine; smcp build --node RANGE takes another".into())
+            }
+            Self::Young { .. } => {
+                Some("an older version may do: name one; `smcp policy show` says who demands it".into())
+            }
+            Self::Yanked { package, .. } => {
+                Some(format!("whoever wants one all the same names it: pypi:{package}==VERSION"))
+            }
             Self::Cage(_) => Some("--uncaged lets npm and pip download with your own rights and settings".into()),
             Self::Manifest(error) => error.hint(),
             Self::Store(error) => error.hint(),
@@ -143,6 +187,7 @@ impl BuildError {
     /// What it means for the caller's exit code: `Reference` is a wrong request.
     pub fn kind(&self) -> Kind {
         match self {
+            Self::Young { .. } | Self::Yanked { .. } => Kind::Denied,
             Self::NoSource(_)
             | Self::EntryPoint { .. }
             | Self::Recipe { .. }
@@ -150,9 +195,12 @@ impl BuildError {
             | Self::Cage(_)
             | Self::Link { .. }
             | Self::Manifest(_) => Kind::Reference,
-            Self::ToolMissing { .. } | Self::Tool { .. } | Self::Answer { .. } | Self::Architecture { .. } => {
-                Kind::Resolve
-            }
+            Self::Login { .. }
+            | Self::NoNode { .. }
+            | Self::ToolMissing { .. }
+            | Self::Tool { .. }
+            | Self::Answer { .. }
+            | Self::Architecture { .. } => Kind::Resolve,
             Self::Integrity { .. } => Kind::Verification,
             Self::Store(error) | Self::Pack(PackError::Store(error)) => error.kind(),
             Self::Pack(_) | Self::Unpack { .. } | Self::Io { .. } => Kind::Store,
@@ -166,6 +214,16 @@ impl BuildError {
 
     pub(super) fn answer(program: impl Into<String>, why: impl Into<String>) -> Self {
         Self::Answer { program: program.into(), why: why.into() }
+    }
+}
+
+/// `1.2 (3 h) and 1.1 (2 d) are`, of many the first ones.
+fn were(versions: &[String]) -> String {
+    const SHOWN: usize = 5;
+    match versions {
+        [one] => format!("{one} is"),
+        some if some.len() <= SHOWN => format!("{} are", some.join(" and ")),
+        many => format!("{} and {} more are", many[..SHOWN].join(", "), many.len() - SHOWN),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Makes packages: `npm:NAME`, `pypi:NAME` and `./dir` into OCI images in the store.
 //!
-//! What comes from npm or PyPI is downloaded and installed by npm and pip in a cage that reaches their registries alone,
-//! where the caller gives a way to run a program in one, with install scripts off and every file checked by hash; the
-//! image says where in an annotation ([`DOWNLOADS`]). Debian's packages come by apt on the host, which checks their
+//! What comes from npm or PyPI is resolved and installed by npm and pip in a cage, where the caller gives a way to run a program in
+//! one, with install scripts off and every file checked by hash; the image says where in an annotation ([`DOWNLOADS`]). All that the
+//! cage reaches is a port of this process ([`gate`]), which asks the registries that the user's settings name. Debian's packages come by apt on the host, which checks their
 //! signatures. Nothing of a package is executed by a build. The layers that packages share (Debian's libraries, node,
 //! python) are made once and reused by digest.
 
@@ -13,11 +13,15 @@ mod directory;
 mod dist_info;
 mod entry;
 mod error;
+mod gate;
 mod image;
 mod interpreter;
+mod known;
 mod node;
 mod npm;
+mod packument;
 mod pattern;
+mod project;
 mod pypi;
 mod recipe;
 mod runtime;
@@ -26,13 +30,19 @@ mod staging;
 mod tool;
 mod tree;
 
+use std::cell::OnceCell;
+
 use distribution::{Descriptor, Lease, Reference, Store};
 
 use crate::manifest::Manifest;
 pub use caged::{Cage, Caged};
 pub use directory::fingerprint;
 pub use error::BuildError;
+use gate::Gate;
+pub use gate::Registries;
 pub use image::{BASE, DEBIAN, DOWNLOADS, RUNTIME};
+use known::Known;
+pub use known::resembles;
 use staging::Staging;
 
 /// Builds `source` into `store`: the image is complete there, under no name yet.
@@ -51,7 +61,15 @@ pub fn build(
     say: &dyn Fn(&str),
 ) -> Result<Built, BuildError> {
     let lease = store.lease()?;
-    let job = Job { options, store, cage, say };
+    if cage.is_none() && options.registries.min_age.is_some() {
+        return Err(BuildError::Options("min_release_age is held in a cage alone".into()));
+    }
+    let known = known::of(source, &options.registries.packages)?;
+    let mut debian = options.debian.clone();
+    if let Some(known) = known.as_ref().filter(|_| !options.host_runtime) {
+        debian.extend(known.debian.iter().filter(|name| !options.debian.contains(name)).cloned());
+    }
+    let job = Job { options, store, cage, gate: OnceCell::new(), known, debian, say };
     let parts = match source {
         Reference::Npm(package) => npm::package(&job, package)?,
         Reference::Pypi(package) => pypi::package(&job, package)?,
@@ -60,6 +78,18 @@ pub fn build(
     };
     let (descriptor, manifest) = image::assemble(&job, parts)?;
     Ok(Built { descriptor, manifest, _lease: lease })
+}
+
+/// A text that changes whenever what a source without an exact version stands for does; none of a source that is files.
+///
+/// # Errors
+/// Where its registry cannot be asked.
+pub fn look(source: &Reference, registries: &Registries) -> Result<Option<String>, BuildError> {
+    match source {
+        Reference::Npm(package) => Gate::open(registries)?.look_at_npm(&package.name).map(Some),
+        Reference::Pypi(package) => Gate::open(registries)?.look_at_python(&package.name).map(Some),
+        _ => Ok(None),
+    }
 }
 
 /// How to build.
@@ -79,6 +109,8 @@ pub struct BuildOptions {
     pub debian: Vec<String>,
     /// Leave the interpreter and the base out: the package runs by the interpreter of the host.
     pub host_runtime: bool,
+    /// Where packages are from.
+    pub registries: Registries,
 }
 
 /// A package in the store; as long as this lives nothing is removed there, so that a name can be given to it in peace.
@@ -96,12 +128,45 @@ struct Job<'a> {
     options: &'a BuildOptions,
     store: &'a Store,
     cage: Option<&'a Cage<'a>>,
+    gate: OnceCell<Gate>,
+    /// What is granted to a well-known server.
+    known: Option<Known>,
+    /// Debian packages that come along.
+    debian: Vec<String>,
     say: &'a dyn Fn(&str),
 }
 
 impl Job<'_> {
     fn staging(&self) -> Result<Staging, BuildError> {
         Staging::new(&self.store.root().join("tmp"))
+    }
+
+    /// A manifest with what a well-known server is granted.
+    fn with_defaults(&self, mut manifest: serde_json::Value) -> Result<Manifest, BuildError> {
+        if let Some(known) = &self.known {
+            known.grant(&mut manifest);
+            if known.manifest.is_some() {
+                self.say(format!("{} is granted by default: {}", known.name, known.why));
+            }
+        }
+        Ok(Manifest::from_value(&manifest)?)
+    }
+
+    /// What npm and pip in a cage ask.
+    fn gate(&self) -> Result<&Gate, BuildError> {
+        if let Some(gate) = self.gate.get() {
+            return Ok(gate);
+        }
+        let gate = Gate::open(&self.options.registries)?;
+        Ok(self.gate.get_or_init(|| gate))
+    }
+
+    /// Why a tool failed that asked for a package.
+    fn explain(&self, name: &str, version: Option<&str>) -> impl FnOnce(BuildError) -> BuildError {
+        move |failed| match self.gate.get() {
+            Some(gate) => gate.explain(name, version, failed),
+            None => failed,
+        }
     }
 
     /// Where its downloads are made, for an annotation.

@@ -12,12 +12,13 @@ use sha2::{Digest as _, Sha512};
 use super::Job;
 use super::caged;
 use super::error::BuildError;
+use super::packument::numbers;
 use super::shared::{self, SharedLayer};
 use super::tool::Tool;
 use crate::pack::LayerBuilder;
 
-/// The major version that packages get: the newest with long-term support.
-pub(super) const MAJOR: &str = "24";
+/// The major version that packages get where they do not ask for another: the newest with long-term support.
+const MAJOR: &str = "24";
 
 /// A version of node as the registry announces it.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,10 +28,10 @@ struct Release {
     integrity: String,
 }
 
-/// The layer with `/usr/local/bin/node`.
-pub(super) fn layer(job: &Job) -> Result<SharedLayer, BuildError> {
+/// The layer with `/usr/local/bin/node`: of the user's version, else of one that the package's `engines` name.
+pub(super) fn layer(job: &Job, engines: Option<&str>) -> Result<SharedLayer, BuildError> {
     let package = package()?;
-    let range = job.options.node_version.as_deref().unwrap_or(MAJOR);
+    let range = job.options.node_version.as_deref().or(engines.filter(|range| is_range(range))).unwrap_or(MAJOR);
     let release = newest(job, package, range)?;
     let exact = format!("{package}@{}", release.version);
     let inputs = format!("node 1\n{exact} {}\n", release.integrity);
@@ -62,13 +63,19 @@ fn package() -> Result<&'static str, BuildError> {
     }
 }
 
-/// The highest release in `range`.
+/// What npm takes as a range, and for nothing else.
+fn is_range(text: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b" .*^~<>=|-+".contains(&b);
+    !text.trim().is_empty() && !text.starts_with('-') && text.bytes().all(plain)
+}
+
+/// The highest release in `range`: of [`MAJOR`] where there is one.
 fn newest(job: &Job, package: &str, range: &str) -> Result<Release, BuildError> {
     let spec = format!("{package}@{range}");
     let view = ["view", "--json", "--loglevel=error", "--", &spec, "version", "dist.integrity"];
     let staging = job.staging()?;
     let answer = caged::npm(job, staging.path())?.args(view).output()?;
-    parse_view(&answer).ok_or_else(|| BuildError::answer("npm", format!("there is no release {spec}")))
+    parse_view(&answer).ok_or_else(|| BuildError::NoNode { range: range.into() })
 }
 
 /// Reads what `npm view` prints: one object, or a list of them where several releases match.
@@ -81,13 +88,11 @@ fn parse_view(answer: &str) -> Option<Release> {
         let text = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
         Some(Release { version: text("version")?, integrity: text("dist.integrity")? })
     };
-    releases.iter().filter_map(release).max_by_key(|release| numbers(&release.version))
-}
-
-/// `24.1.0` as numbers; a pre-release is lower than every release.
-fn numbers(version: &str) -> Option<[u64; 3]> {
-    let parts: Vec<u64> = version.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
-    parts.try_into().ok()
+    let preferred = |release: &Release| release.version.split('.').next() == Some(MAJOR);
+    releases.iter().filter_map(release).max_by_key(|release| {
+        let numbers = numbers(&release.version);
+        (numbers.is_some() && preferred(release), numbers)
+    })
 }
 
 fn check(archive: &Path, integrity: &str) -> Result<(), BuildError> {
@@ -105,6 +110,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn ranges() {
+        for (text, want) in
+            [(">=18", true), ("^20.1 || >= 22", true), ("18.x", true), ("", false), ("--x", false), (">=18; rm", false)]
+        {
+            assert_eq!(is_range(text), want, "{text}");
+        }
+    }
+
+    #[test]
     fn highest_release() {
         let one = r#"{"version":"24.9.0","dist.integrity":"sha512-a"}"#;
         let pre = r#"{"version":"25.0.0-rc.1","dist.integrity":"sha512-c"}"#;
@@ -112,6 +126,11 @@ mod tests {
         assert_eq!(parse_view(one).unwrap().version, "24.9.0");
         let best = parse_view(&format!("[{ten},{pre},{one}]")).unwrap();
         assert_eq!(best, Release { version: "24.10.0".into(), integrity: "sha512-b".into() });
+        let newer = r#"{"version":"26.1.0","dist.integrity":"sha512-d"}"#;
+        let older = r#"{"version":"22.1.0","dist.integrity":"sha512-e"}"#;
+        let chosen = |list: &[&str]| parse_view(&format!("[{}]", list.join(","))).unwrap().version;
+        assert_eq!(chosen(&[older, one, newer]), "24.9.0", "what all others have");
+        assert_eq!(chosen(&[older, newer, pre]), "26.1.0");
         for nothing in ["", "[]", "{}", r#"{"version":"24.9.0"}"#] {
             assert_eq!(parse_view(nothing), None, "{nothing}");
         }

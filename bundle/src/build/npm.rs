@@ -5,11 +5,12 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
-use distribution::PackageName;
+use distribution::{NPMJS, PackageName};
 use serde_json::{Map, Value, json};
 
 use super::error::BuildError;
 use super::image::{DOWNLOADS, Parts};
+use super::packument::Release;
 use super::tree::stays_within;
 use super::{Job, caged, entry, runtime};
 use crate::manifest::Manifest;
@@ -48,8 +49,12 @@ pub(super) fn package(job: &Job, package: &PackageName) -> Result<Parts, BuildEr
     caged::made_within(staging.path(), &modules.join(name).join(program))?;
     let command = command(name, &modules.join(name), program)?;
 
-    let layers = runtime::node(job)?;
-    let manifest = manifest(name, &version, &integrity, &described, command)?;
+    let said = job.gate.get().and_then(|gate| gate.release(name, &version)).unwrap_or_default();
+    if let Some(why) = &said.deprecated {
+        job.say(format!("{name} {version} is deprecated: {why}"));
+    }
+    let layers = runtime::node(job, described["engines"]["node"].as_str())?;
+    let manifest = manifest(job, (&version, &integrity), &described, command, source(job, name, &said)?)?;
     let application = pack(job, &modules, lock)?;
     Ok(Parts { manifest, layers, application, env: Vec::new(), annotations: annotations(job, &described) })
 }
@@ -60,7 +65,8 @@ fn install(job: &Job, dir: &Path, package: &PackageName) -> Result<Value, BuildE
     fs::write(dir.join("package.json"), root.to_string()).map_err(BuildError::io("writing package.json"))?;
     let version = package.version.as_ref().map(|version| format!("@{version}")).unwrap_or_default();
     let spec = format!("{}{version}", package.name);
-    caged::npm(job, dir)?.args(INSTALL).args(["--prefix", ".", "--", &spec]).output()?;
+    let npm = caged::npm(job, dir)?.args(INSTALL).args(["--prefix", ".", "--", &spec]);
+    npm.output().map_err(job.explain(&package.name, package.version.as_deref()))?;
     caged::made_within(dir, &lock)?;
     caged::made_within(dir, &dir.join("node_modules"))?;
     read_json(&lock)
@@ -132,20 +138,38 @@ fn launcher(head: &[u8]) -> Result<Vec<String>, String> {
     Ok(std::iter::once("node").chain(words).map(str::to_owned).collect())
 }
 
+/// What the registry says of the version, for `source` of the manifest.
+fn source(job: &Job, name: &str, said: &Release) -> Result<Map<String, Value>, BuildError> {
+    let registry = job.options.registries.packages.npm()?.registry_of(name).url();
+    let registry = Some(registry.to_owned()).filter(|url| job.cage.is_some() && url != NPMJS);
+    let pairs = [
+        ("registry", registry),
+        ("published", said.published.clone()),
+        ("deprecated", said.deprecated.clone()),
+        ("provenance", said.provenance.clone()),
+    ];
+    let stated = pairs.into_iter().filter_map(|(key, value)| Some((key.to_owned(), Value::String(value?))));
+    Ok([("type".to_owned(), "npm".into()), ("name".to_owned(), name.into())].into_iter().chain(stated).collect())
+}
+
 fn manifest(
-    name: &str,
-    version: &str,
-    integrity: &str,
+    job: &Job,
+    (version, integrity): (&str, &str),
     described: &Value,
     command: Vec<String>,
+    mut source: Map<String, Value>,
 ) -> Result<Manifest, BuildError> {
+    let name = source.remove("name").unwrap_or_default();
+    let name = name.as_str().unwrap_or_default();
+    source.insert("ref".into(), format!("{name}@{version}").into());
+    source.insert("integrity".into(), integrity.into());
     let mut manifest = json!({
         "schemaVersion": 1,
         "name": name.strip_prefix('@').unwrap_or(name),
         "version": version,
         "mcp": {"transport": {"type": "stdio"}},
         "entrypoint": {"args": command},
-        "source": {"type": "npm", "ref": format!("{name}@{version}"), "integrity": integrity},
+        "source": source,
     });
     if let Some(description) = described["description"].as_str().filter(|text| !text.is_empty()) {
         manifest["description"] = description.into();
@@ -153,7 +177,7 @@ fn manifest(
     if let Some(server) = described["mcpName"].as_str() {
         manifest["mcp"]["serverName"] = server.into();
     }
-    Ok(Manifest::from_value(&manifest)?)
+    job.with_defaults(manifest)
 }
 
 fn annotations(job: &Job, described: &Value) -> BTreeMap<String, String> {

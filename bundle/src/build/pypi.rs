@@ -7,19 +7,20 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use distribution::{Digest, Hasher, PackageName};
-use serde_json::json;
+use distribution::{Digest, Hasher, PYPI, PackageName};
+use serde_json::{Map, Value, json};
 
 use super::dist_info::{Described, clean_records, describe, normal};
 use super::error::BuildError;
 use super::image::{DOWNLOADS, Parts};
 use super::interpreter::Interpreter;
-use super::{Job, caged, entry, runtime, tree};
+use super::{Job, caged, entry, project, runtime, tree};
 use crate::manifest::Manifest;
 use crate::pack::{FileMode, LayerBuilder};
 
 /// A downloaded wheel.
 struct Wheel {
+    file: String,
     name: String,
     version: String,
     digest: Digest,
@@ -50,8 +51,10 @@ pub(super) fn package(job: &Job, package: &PackageName) -> Result<Parts, BuildEr
 
     let integrity = wheels.iter().find(|wheel| normal(&wheel.name) == normal(&described.name));
     let integrity = integrity.map(|wheel| wheel.digest.to_string());
+    let said = said(job, &wheels, &described);
     let program = layers.host.clone().unwrap_or_else(|| format!("/usr/bin/python{}", python.version));
-    let manifest = manifest(&program, &described, integrity, &script_path)?;
+    let source = source(job, integrity, &said)?;
+    let manifest = manifest(job, &program, &described, source, &script_path)?;
     // A python of the host does not look into /usr/local of the image.
     let env = layers.host.iter().map(|_| format!("PYTHONPATH={}", place.display())).collect();
     let application = layer.finish(job.store)?;
@@ -69,7 +72,8 @@ fn download(
     let spec = format!("{}{version}", package.name);
     let options = ["--only-binary", ":all:", "--no-input", "--quiet", "--progress-bar", "off", "--dest"];
     let pip = caged::pip(job, python, dir)?;
-    pip.args(["download"]).args(options).args([into.as_os_str(), "--".as_ref(), spec.as_ref()]).output()?;
+    let pip = pip.args(["download"]).args(options).args([into.as_os_str(), "--".as_ref(), spec.as_ref()]);
+    pip.output().map_err(job.explain(&package.name, package.version.as_deref()))?;
     caged::all_made_within(dir, into)?;
     tree::files(into)?.iter().map(|file| wheel(into, file)).collect()
 }
@@ -83,7 +87,38 @@ fn wheel(dir: &Path, file: &Path) -> Result<Wheel, BuildError> {
     let mut hasher = Hasher::new();
     let hash = |mut file| io::copy(&mut file, &mut hasher);
     File::open(dir.join(file)).and_then(hash).map_err(BuildError::io(format!("reading {}", file.display())))?;
-    Ok(Wheel { name: name.into(), version: version.into(), digest: hasher.finish().0 })
+    let file = file.to_string_lossy().into_owned();
+    Ok(Wheel { file, name: name.into(), version: version.into(), digest: hasher.finish().0 })
+}
+
+/// What the index says of the package's own wheel. Who takes one that was taken back is told.
+fn said(job: &Job, wheels: &[Wheel], described: &Described) -> project::Wheel {
+    let gate = job.gate.get();
+    let mut own = project::Wheel::default();
+    for wheel in wheels {
+        let Some(said) = gate.and_then(|gate| gate.wheel(&wheel.file)) else { continue };
+        if let Some(why) = &said.yanked {
+            job.say(format!("{} {} was yanked by its publisher: {why}", wheel.name, wheel.version));
+        }
+        if normal(&wheel.name) == normal(&described.name) {
+            own = said;
+        }
+    }
+    own
+}
+
+/// What the index says of the version, for `source` of the manifest.
+fn source(job: &Job, integrity: Option<String>, said: &project::Wheel) -> Result<Map<String, Value>, BuildError> {
+    let indexes = job.options.registries.packages.python()?.indexes.iter();
+    let indexes: Vec<&str> = indexes.map(|index| index.url()).collect();
+    let pairs = [
+        ("integrity", integrity),
+        ("registry", Some(indexes.join(",")).filter(|urls| job.cage.is_some() && urls != PYPI)),
+        ("published", said.published.clone()),
+        ("yanked", said.yanked.clone()),
+        ("provenance", said.provenance.clone()),
+    ];
+    Ok(pairs.into_iter().filter_map(|(key, value)| Some((key.to_owned(), Value::String(value?)))).collect())
 }
 
 /// Installs those wheels and no others, without the network and the user's settings.
@@ -115,18 +150,21 @@ fn script_text(version: &str, start: &str) -> String {
 }
 
 fn manifest(
+    job: &Job,
     program: &str,
     described: &Described,
-    integrity: Option<String>,
+    mut source: Map<String, Value>,
     script: &Path,
 ) -> Result<Manifest, BuildError> {
+    source.insert("type".into(), "pypi".into());
+    source.insert("ref".into(), format!("{}=={}", described.name, described.version).into());
     let mut manifest = json!({
         "schemaVersion": 1,
         "name": normal(&described.name),
         "version": described.version,
         "mcp": {"transport": {"type": "stdio"}},
         "entrypoint": {"args": [program, script]},
-        "source": {"type": "pypi", "ref": format!("{}=={}", described.name, described.version)},
+        "source": source,
     });
     let mut set = |pointer: &str, key: &str, value: Option<String>| {
         if let (Some(value), Some(object)) = (value, manifest.pointer_mut(pointer)) {
@@ -135,8 +173,7 @@ fn manifest(
     };
     set("", "description", described.summary.clone());
     set("/mcp", "serverName", described.server_name.clone());
-    set("/source", "integrity", integrity);
-    Ok(Manifest::from_value(&manifest)?)
+    job.with_defaults(manifest)
 }
 
 fn annotations(job: &Job, described: &Described) -> BTreeMap<String, String> {

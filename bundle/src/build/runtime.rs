@@ -25,12 +25,12 @@ pub(super) struct Layers {
     pub(super) host: Option<String>,
 }
 
-/// The base and node, or node of the host.
-pub(super) fn node(job: &Job) -> Result<Layers, BuildError> {
+/// The base and node, or node of the host. `engines` is the range of versions that the package states.
+pub(super) fn node(job: &Job, engines: Option<&str>) -> Result<Layers, BuildError> {
     if job.options.host_runtime {
         return Ok(Layers { host: Some("node".into()), ..Layers::default() });
     }
-    Ok(Layers { runtime: Some(node::layer(job)?), ..base(job)? })
+    Ok(Layers { runtime: Some(node::layer(job, engines)?), ..base(job)? })
 }
 
 /// The base and python, or python of the host; and that python, to install and compile by.

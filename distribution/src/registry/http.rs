@@ -18,6 +18,8 @@ use crate::url::Url;
 use crate::{Access, Error, Result, Secret};
 
 const MAX_REDIRECTS: u32 = 5;
+/// Connections to one host that are kept for the next requests: as many as are asked at once.
+const MOST_IDLE: usize = 8;
 /// How much of an error's explanation is read, in bytes, and shown, in characters.
 const MAX_EXPLANATION: usize = 16 << 10;
 const SHOWN: usize = 200;
@@ -124,7 +126,8 @@ impl Http {
         }
         let mut config = self.config().proxy(self.proxy(url)?);
         if url.is_secure() {
-            let own = self.access.host(url.authority()).and_then(|host| host.ca_file.as_deref());
+            let of_host = self.access.host(url.authority()).and_then(|host| host.ca_file.as_deref());
+            let own = self.access.ca_file.as_deref().into_iter().chain(of_host);
             config = config.tls_config(tls(url, own)?);
         }
         let agent: Agent = config.build().into();
@@ -151,6 +154,7 @@ impl Http {
             .max_redirects_will_error(false)
             .user_agent(concat!("smcp/", env!("CARGO_PKG_VERSION")))
             .accept_encoding("identity")
+            .max_idle_connections_per_host(MOST_IDLE)
             .max_response_header_size(32 << 10)
             .timeout_resolve(seconds(10, 3))
             .timeout_connect(seconds(20, 3))
@@ -261,7 +265,7 @@ impl<R: Read> Read for Timed<R> {
 
 /// The machine's own certificate authorities, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name, and those that are
 /// configured for the host.
-fn tls(url: &Url, own: Option<&Path>) -> Result<TlsConfig> {
+fn tls<'a>(url: &Url, own: impl Iterator<Item = &'a Path>) -> Result<TlsConfig> {
     static OF_THE_MACHINE: OnceLock<(Vec<Certificate<'static>>, Option<String>)> = OnceLock::new();
     let (of_the_machine, error) = OF_THE_MACHINE.get_or_init(|| {
         let found = rustls_native_certs::load_native_certs();
@@ -269,7 +273,7 @@ fn tls(url: &Url, own: Option<&Path>) -> Result<TlsConfig> {
         (roots, found.errors.first().map(ToString::to_string))
     });
     let mut roots = of_the_machine.clone();
-    if let Some(path) = own {
+    for path in own {
         roots.extend(ca_file(path)?);
     }
     if roots.is_empty() {
