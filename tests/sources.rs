@@ -11,7 +11,7 @@ use crate::needs;
 use crate::patience::{BUILD, PATIENCE, within};
 use crate::place;
 use crate::servers::{NPM_VERSION, PYPI_VERSION, bare_npm, bare_pypi, inspect};
-use crate::stand_in::StandIn;
+use crate::stand_in::{self, StandIn};
 use crate::world::{User, World, as_each_user};
 
 as_each_user! {
@@ -21,6 +21,7 @@ as_each_user! {
     what_is_too_young_is_not_installed,
     a_script_of_a_package_is_not_run,
     started_with_what_a_client_passes,
+    a_bundle_of_mcp_is_made,
     a_directory_is_made_again_when_it_changes,
 }
 
@@ -326,6 +327,42 @@ fn grow_old(world: &World) {
         known["resolvedAt"] = json!(when - 2 * 24 * 3600);
         fs::write(&path, known.to_string()).expect("it can be written");
     }
+}
+
+/// A bundle says what the user gives: directories are granted, values are variables.
+fn a_bundle_of_mcp_is_made(world: &World) {
+    if needs::program("node", "nodejs").is_none() {
+        return;
+    }
+    let script = "const fs = require('fs'); const [dir] = process.argv.slice(2);\n\
+                  const found = fs.readdirSync(dir).sort().join(' ');\n\
+                  console.log(JSON.stringify({said: [found, process.env.TOKEN, process.env.MODE]}));\n";
+    let manifest = json!({
+        "manifest_version": "0.3", "name": "lister", "version": "1.0.0", "author": {"name": "a"},
+        "server": {"type": "node", "entry_point": "server/index.js", "mcp_config": {
+            "command": "node", "args": ["${__dirname}/server/index.js", "${user_config.dir}"],
+            "env": {"TOKEN": "${user_config.token}", "MODE": "quiet"},
+        }},
+        "user_config": {
+            "dir": {"type": "directory", "title": "Directory", "required": true},
+            "token": {"type": "string", "title": "Token", "sensitive": true, "required": true},
+        },
+    });
+    let files = [("manifest.json", manifest.to_string()), ("server/index.js", script.to_owned())];
+    let archive = stand_in::zip(&files.map(|(name, text)| (name.to_owned(), text)));
+    let bundle = world.file("x.mcpb", archive).to_str().expect("paths are UTF-8").to_owned();
+    world.file("project/a", "");
+    let dir = world.text("project");
+    let run = |flags: &[&str], words: &[&str]| {
+        world.smcp(["run", "--runtime", "host"]).args(flags).args([&bundle]).args(words).run()
+    };
+    let ran = run(&["--env", "TOKEN=t"], &[&dir]).ok();
+    assert_eq!(ran.json(), json!(["a", "t", "quiet"]));
+    run(&["--env", "TOKEN=t"], &[]).expect(2).explains(&["`dir` is missing"]);
+    run(&[], &[&dir]).expect(2).explains(&["TOKEN"]);
+    let torn = world.file("y.mcpb", &fs::read(&bundle).expect("it is there")[..200]);
+    let torn = world.smcp(["run", torn.to_str().expect("paths are UTF-8")]).run().expect(2);
+    torn.explains(&["y.mcpb: it is no zip archive"]);
 }
 
 /// A directory is made when it is first run and when its files change.

@@ -217,7 +217,7 @@ impl Shared {
 }
 
 /// An archive whose files are stored as they are (APPNOTE.TXT 4.3).
-fn zip(files: &[(String, String)]) -> Vec<u8> {
+pub fn zip(files: &[(String, String)]) -> Vec<u8> {
     let (mut archive, mut directory) = (Vec::new(), Vec::new());
     for (name, text) in files {
         let mut sum = flate2::Crc::new();

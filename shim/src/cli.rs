@@ -105,7 +105,7 @@ pub enum Command {
         #[arg(value_name = "REGISTRY")]
         registry: Option<String>,
     },
-    /// Make a package from npm:NAME, pypi:NAME or ./dir
+    /// Make a package from npm:NAME, pypi:NAME, ./dir or ./x.mcpb
     Build(Build),
     /// Show what a package is and what a run of it would be granted
     Info {
@@ -424,7 +424,7 @@ pub struct Login {
 /// Flags of `build`.
 #[derive(Debug, Args)]
 pub struct Build {
-    /// npm:NAME[@V], pypi:NAME[==V] or ./dir with an smcp.toml
+    /// npm:NAME[@V], pypi:NAME[==V], ./dir with an smcp.toml, or ./x.mcpb
     #[arg(value_name = "SOURCE")]
     pub source: String,
     /// Name of the package: a reference, or oci-layout:DIR[:TAG]

@@ -71,6 +71,14 @@ pub enum BuildError {
         /// What is wrong.
         why: String,
     },
+    /// A bundle that cannot be unpacked, or does not say how it is started.
+    #[error("{}: {why}", file.display())]
+    Archive {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// Options that contradict each other or cannot be used.
     #[error("{0}")]
     Options(String),
@@ -154,7 +162,7 @@ impl BuildError {
     /// The next step, where there is one.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::NoSource(_) => Some("build from npm:NAME, pypi:NAME or ./dir".into()),
+            Self::NoSource(_) => Some("build from npm:NAME, pypi:NAME, ./dir or ./x.mcpb".into()),
             Self::ToolMissing { program } => missing_hint(program),
             Self::Tool { program, .. } if program == "apt-get" => {
                 Some("the package lists may be old: sudo apt-get update".into())
@@ -191,6 +199,7 @@ impl BuildError {
             Self::NoSource(_)
             | Self::EntryPoint { .. }
             | Self::Recipe { .. }
+            | Self::Archive { .. }
             | Self::Options(_)
             | Self::Cage(_)
             | Self::Link { .. }

@@ -1,4 +1,4 @@
-//! Makes packages: `npm:NAME`, `pypi:NAME` and `./dir` into OCI images in the store.
+//! Makes packages: `npm:NAME`, `pypi:NAME`, `./dir` and `./x.mcpb` into OCI images in the store.
 //!
 //! What comes from npm or PyPI is resolved and installed by npm and pip in a cage, where the caller gives a way to run a program in
 //! one, with install scripts off and every file checked by hash; the image says where in an annotation ([`DOWNLOADS`]). All that the
@@ -17,6 +17,7 @@ mod gate;
 mod image;
 mod interpreter;
 mod known;
+mod mcpb;
 mod node;
 mod npm;
 mod packument;
@@ -29,6 +30,7 @@ mod shared;
 mod staging;
 mod tool;
 mod tree;
+mod zip;
 
 use std::cell::OnceCell;
 
@@ -74,6 +76,7 @@ pub fn build(
         Reference::Npm(package) => npm::package(&job, package)?,
         Reference::Pypi(package) => pypi::package(&job, package)?,
         Reference::Directory(dir) => directory::package(&job, dir)?,
+        Reference::Mcpb(file) => mcpb::package(&job, file)?,
         other => return Err(BuildError::NoSource(other.to_string())),
     };
     let (descriptor, manifest) = image::assemble(&job, parts)?;
