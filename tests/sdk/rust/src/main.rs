@@ -18,8 +18,8 @@ use rmcp::transport::TokioChildProcess;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-/// What hangs ends with an error.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Some answers it waits for in vain, where others refuse them.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Keeps what it is notified of.
 #[derive(Clone, Default)]
