@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256, Sha512};
 
 use crate::{place, probe};
 
@@ -154,6 +154,19 @@ pub struct Built {
 }
 
 impl Built {
+    /// The same image with every digest by SHA-512, but for those of what its layers hold.
+    pub fn by_sha512(self) -> Built {
+        let again = |blob: Blob| Blob { digest: format!("sha512:{}", sha512(&blob.bytes)), ..blob };
+        let Built { manifest, config, layer } = self;
+        let mut text = String::from_utf8(manifest.bytes).expect("a manifest is text");
+        let [config, layer] = [config, layer].map(|blob| {
+            let of_sha512 = again(blob.clone());
+            text = text.replace(&blob.digest, &of_sha512.digest);
+            of_sha512
+        });
+        Built { manifest: again(Blob::new(manifest.media_type, text)), config, layer }
+    }
+
     /// Writes an OCI image layout and gives the reference that names the image there.
     pub fn write(&self, directory: &Path) -> String {
         Layout::new(directory).blobs(&[&self.manifest, &self.config, &self.layer]).index(&[self.manifest.descriptor()])
@@ -227,7 +240,7 @@ pub fn write_plain(form: Form, layers: &[Vec<(String, u32, Vec<u8>)>], directory
 pub struct Blob {
     /// Its media type.
     pub media_type: &'static str,
-    /// `sha256:…`
+    /// `sha256:…`, or `sha512:…`
     pub digest: String,
     /// The content.
     pub bytes: Vec<u8>,
@@ -245,13 +258,18 @@ impl Blob {
 
     /// Where a layout keeps it.
     pub fn path_in(&self, layout: &Path) -> std::path::PathBuf {
-        layout.join("blobs/sha256").join(self.digest.trim_start_matches("sha256:"))
+        layout.join("blobs").join(self.digest.replace(':', "/"))
     }
 }
 
 /// SHA-256 in hex.
 pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// SHA-512 in hex.
+pub fn sha512(bytes: &[u8]) -> String {
+    Sha512::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 struct Layout<'d>(&'d Path);
@@ -265,7 +283,9 @@ impl<'d> Layout<'d> {
 
     fn blobs(self, blobs: &[&Blob]) -> Self {
         for blob in blobs {
-            fs::write(blob.path_in(self.0), &blob.bytes).expect("the world is ours");
+            let path = blob.path_in(self.0);
+            fs::create_dir_all(path.parent().expect("it is in a directory")).expect("the world is ours");
+            fs::write(path, &blob.bytes).expect("the world is ours");
         }
         self
     }

@@ -112,7 +112,7 @@ fn of_registry(sources: &Sources, about: &Digest) -> Result<Gathered> {
             Err(error) => return Err(error),
         }
     }
-    for kind in [".sig", ".att"] {
+    for kind in [".sig", ".att"].into_iter().filter(|kind| is_a_tag(&tag(about, kind))) {
         match sources.manifest(&tag(about, kind)) {
             Ok((_, bytes)) => gathered.layers(about, &bytes, &blob)?,
             Err(Error::NotFound { .. }) => {}
@@ -171,7 +171,7 @@ type ReadBlob<'a> = &'a dyn Fn(&Descriptor) -> Result<Vec<u8>>;
 impl Gathered {
     /// The manifest of a bundle.
     fn bundle(&mut self, about: &Digest, digest: &Digest, manifest: &[u8], blob: ReadBlob<'_>) -> Result<()> {
-        if Digest::of(manifest) != *digest {
+        if !digest.is_of(manifest) {
             self.leave_out(digest, "its content has another digest");
             return Ok(());
         }
@@ -221,7 +221,7 @@ impl Gathered {
             return Err(too_much(about, format!("more than {MAX_ALL} bytes")));
         }
         match blob(layer) {
-            Ok(bytes) if Digest::of(&bytes) != layer.digest => {
+            Ok(bytes) if !layer.digest.is_of(&bytes) => {
                 self.leave_out(&layer.digest, "its content has another digest");
             }
             Ok(bytes) => match String::from_utf8(bytes) {
@@ -288,6 +288,10 @@ pub fn attach_signature(
     net: &Network,
 ) -> Result<String> {
     let tag = tag(&resolved.descriptor.digest, ".sig");
+    if !is_a_tag(&tag) && matches!(resolved.source, Source::Registry { .. }) {
+        let why = "cosign's tag for it would be longer than tags may be".into();
+        return Err(Error::Verification { what: resolved.descriptor.digest.to_string(), why });
+    }
     let _turn = store.turn_beside(&resolved.descriptor.digest)?;
     let mut parts = Beside::new(resolved, store, net)?;
     let mut own = parts.put(payload, SIMPLE_SIGNING)?;
@@ -410,9 +414,14 @@ impl Drop for Beside<'_> {
     }
 }
 
-/// The tag of what is beside a digest.
+/// The tag of what is beside a digest, as cosign has it; one of SHA-512 is longer than tags may be, so registries know none.
 fn tag(about: &Digest, kind: &str) -> String {
-    format!("sha256-{}{kind}", about.hex())
+    format!("{}-{}{kind}", about.algorithm().name(), about.hex())
+}
+
+/// Whether it is short enough for a registry, by the distribution specification.
+fn is_a_tag(text: &str) -> bool {
+    text.len() <= 128
 }
 
 #[cfg(test)]

@@ -188,7 +188,7 @@ impl Hub {
     fn manifest(&self, digest: &Digest) -> Result<Vec<u8>> {
         let url = self.url(&format!("/v1/org/{}/artifacts/{digest}/manifest", self.org));
         let bytes = self.get_small(url, MAX_MANIFEST, digest.as_str())?;
-        match Digest::of(&bytes) {
+        match Digest::by(digest.algorithm(), &bytes) {
             found if found == *digest => Ok(bytes),
             found => {
                 let why = format!("other bytes arrived, their digest is {found}");

@@ -2,11 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Descriptor, Error, Result, disk, json, media_type};
+use crate::{Algorithm, Descriptor, Digest, Error, Result, disk, json, media_type};
 
 /// Content of the file `oci-layout`.
 pub(crate) const MARKER: &str = r#"{"imageLayoutVersion":"1.0.0"}"#;
@@ -47,6 +47,11 @@ pub(crate) fn write_index(dir: &Path, scratch: &Path, entries: &[Descriptor]) ->
     disk::replace(&dir.join("index.json"), &bytes, scratch)
 }
 
+/// Where a layout has a blob.
+pub(crate) fn blob_path(dir: &Path, digest: &Digest) -> PathBuf {
+    dir.join("blobs").join(digest.algorithm().name()).join(digest.hex())
+}
+
 /// An entry that carries a name.
 pub(crate) fn named(mut descriptor: Descriptor, name: &str) -> Descriptor {
     descriptor.annotations.insert(REF_NAME.into(), name.into());
@@ -61,8 +66,9 @@ pub(crate) fn name_of(entry: &Descriptor) -> Option<&str> {
 /// Whether an entry is no image of its own but something about one: a signature or an attestation.
 pub(crate) fn is_about_another(entry: &Descriptor) -> bool {
     let by_name = |name: &str| {
-        let hex = name.strip_prefix("sha256-").and_then(|rest| rest.get(..64));
-        hex.is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()))
+        let rest =
+            Algorithm::ALL.into_iter().find_map(|algorithm| name.strip_prefix(algorithm.name())?.strip_prefix('-'));
+        rest.and_then(|rest| rest.get(..64)).is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()))
     };
     entry.artifact_type.as_deref() == Some(media_type::SIGSTORE_BUNDLE) || name_of(entry).is_some_and(by_name)
 }

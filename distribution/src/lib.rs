@@ -38,7 +38,7 @@ pub use attached::{
 };
 pub use auth::{DockerFile, Login, Places, login, logout};
 pub use descriptor::Descriptor;
-pub use digest::{Digest, DigestError, Hasher};
+pub use digest::{Algorithm, Digest, DigestError, Hasher};
 pub use error::{Error, Kind, Result};
 pub use fetch::{Image, Missing, Pending, Progress, configure, fetch};
 pub use hub::{Convert, Delivered, HUB_BUNDLE, HUB_MANIFEST, Offered, Stated, Unmake};

@@ -196,16 +196,15 @@ fn to_layout(store: &Store, parts: &Parts, place: &LayoutRef, pushed: &mut Pushe
         pinned(selector, &pushed.descriptor)?;
     }
     let dir = &place.dir;
-    let blobs = dir.join("blobs/sha256");
-    prepare(dir, &blobs)?;
+    prepare(dir)?;
     for blob in &parts.blobs {
-        let there = fs::metadata(blobs.join(blob.digest.hex())).is_ok_and(|meta| meta.len() == blob.size);
+        let there = fs::metadata(layout::blob_path(dir, &blob.digest)).is_ok_and(|meta| meta.len() == blob.size);
         if !there {
-            copy(&present(store, blob)?, &blobs)?;
+            copy(&present(store, blob)?, dir)?;
         }
         pushed.count(there, blob);
     }
-    parts.documents.iter().try_for_each(|document| copy(document, &blobs))?;
+    parts.documents.iter().try_for_each(|document| copy(document, dir))?;
     let name = place.reference.as_ref().and_then(Selector::tag);
     let _lock = crate::lock::held(dir)?;
     let mut entries = layout::read_index(dir)?;
@@ -220,7 +219,7 @@ fn to_layout(store: &Store, parts: &Parts, place: &LayoutRef, pushed: &mut Pushe
 }
 
 /// Makes a layout of a directory that is missing or empty.
-fn prepare(dir: &Path, blobs: &Path) -> Result<()> {
+fn prepare(dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).map_err(Error::store("create", dir))?;
     let _lock = crate::lock::held(dir)?;
     let marker = dir.join("oci-layout");
@@ -231,11 +230,14 @@ fn prepare(dir: &Path, blobs: &Path) -> Result<()> {
         layout::write_index(dir, dir, &[])?;
         disk::replace(&marker, layout::MARKER.as_bytes(), dir)?;
     }
-    fs::create_dir_all(blobs).map_err(Error::store("create", blobs))
+    let blobs = dir.join("blobs/sha256");
+    fs::create_dir_all(&blobs).map_err(Error::store("create", &blobs))
 }
 
-fn copy(blob: &Verified<Blob>, blobs: &Path) -> Result<()> {
-    let target = blobs.join(blob.descriptor().digest.hex());
+fn copy(blob: &Verified<Blob>, dir: &Path) -> Result<()> {
+    let target = layout::blob_path(dir, &blob.descriptor().digest);
+    let blobs = target.parent().unwrap_or(dir);
+    fs::create_dir_all(blobs).map_err(Error::store("create", blobs))?;
     let (mut file, scratch) = disk::scratch_file(blobs)?;
     let copied = io::copy(&mut blob.reader(), &mut file).map_err(Error::store("write", &target));
     let landed = copied.and_then(|_| disk::land(&file, &scratch, &target));

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use crate::auth::Login;
 use crate::store::{Blob, Verified};
 use crate::url::Url;
-use crate::{Access, Descriptor, Digest, Document, Error, Kind, MAX_MANIFEST, Network, Result, json};
+use crate::{Access, Algorithm, Descriptor, Digest, Document, Error, Kind, MAX_MANIFEST, Network, Result, json};
 
 pub(crate) use download::Download;
 pub(crate) use http::{Answer, Body, Http, Request};
@@ -157,9 +157,11 @@ impl Repository {
             let stated = answer.header("docker-content-digest");
             Ok((answer.small(MAX_MANIFEST, DOCUMENT)?, announced, stated))
         })?;
-        let digest = Digest::of(&bytes);
-        let wanted = reference.starts_with("sha256:").then(|| reference.to_string());
-        if let Some(other) = wanted.or(stated).filter(|other| *other != digest.as_str()) {
+        // A tag never has a colon.
+        let stated = if reference.contains(':') { Some(reference.to_string()) } else { stated };
+        let named = stated.as_ref().and_then(|text| text.parse::<Digest>().ok());
+        let digest = Digest::by(named.map_or(Algorithm::Sha256, |named| named.algorithm()), &bytes);
+        if let Some(other) = stated.filter(|other| *other != digest.as_str()) {
             let why = format!("other bytes arrived than those of {other}, their digest is {digest}");
             return Err(Error::Verification { what: what(), why });
         }

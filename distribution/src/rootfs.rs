@@ -2,12 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Digest, MAX_CONFIG, json};
+use crate::{Algorithm, Digest, MAX_CONFIG, json};
 
 /// Digests of the layers' tar streams, lowest first.
 pub(crate) fn diff_ids(config: &[u8]) -> Result<Vec<Digest>, String> {
     let config: Config = json::strict(config, MAX_CONFIG)?;
-    Ok(config.rootfs.diff_ids)
+    match config.rootfs.diff_ids.iter().find(|diff_id| diff_id.algorithm() != Algorithm::Sha256) {
+        Some(other) => Err(format!("a layer's content is named by {other}, and is compared by sha256 alone")),
+        None => Ok(config.rootfs.diff_ids),
+    }
 }
 
 /// The rules that a package's layers are unpacked by.

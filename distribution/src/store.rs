@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! oci-layout, index.json     so that other tools read it
-//! blobs/sha256/<hex>         manifests, configurations, packed layers
+//! blobs/sha256/<hex>         manifests, configurations, packed layers; blobs/sha512/<hex> where others named them so
 //! layers/<hex of diff id>/   unpacked once, read-only from then on; beside them, as hard links, the trees that they make
 //!                            together
 //! refs/<hex of name>.json    what a name stood for, and since when
@@ -29,7 +29,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-use crate::{Digest, Error, Result, disk, layout, lock};
+use crate::{Algorithm, Digest, Error, Result, disk, layout, lock};
 
 pub use blob::{Blob, BlobLock, BlobReader, BlobWriter, Verified};
 pub use collect::{Allowance, Verdict};
@@ -117,7 +117,12 @@ impl Store {
     }
 
     fn blob_path(&self, digest: &Digest) -> PathBuf {
-        self.root.join("blobs/sha256").join(digest.hex())
+        self.blobs_by(digest.algorithm()).join(digest.hex())
+    }
+
+    /// Where the blobs of an algorithm lie; nothing is there where there are none.
+    fn blobs_by(&self, algorithm: Algorithm) -> PathBuf {
+        self.root.join("blobs").join(algorithm.name())
     }
 
     fn layer_path(&self, diff_id: &Digest) -> PathBuf {

@@ -33,6 +33,7 @@ as_each_user! {
     a6_a_registry_that_is_ill_for_a_moment,
     a7_a_private_authority_behind_a_proxy,
     a8_a_registry_that_lies,
+    a8_digests_by_sha512,
     a9_references_in_every_form,
     a10_a_removed_package_runs_on,
     a11_a_full_disk,
@@ -49,7 +50,7 @@ fn answer(image: &Built, call: &Call) -> Reply {
     }
     if path.contains("/manifests/") {
         return match path.rsplit('/').next() {
-            Some(digest) if digest.starts_with("sha256:") && digest != image.manifest.digest => Reply::new(404, ""),
+            Some(digest) if digest.contains(':') && digest != image.manifest.digest => Reply::new(404, ""),
             _ => Reply::new(200, &*image.manifest.bytes).header("content-type", image.manifest.media_type),
         };
     }
@@ -537,7 +538,7 @@ fn a8_a_registry_that_lies(world: &World) {
     for (what, text) in [
         ("a path", manifest.replace(&image.layer.digest, "sha256:../../../../../../../../etc/passwd")),
         ("upper case", manifest.replace(&image.layer.digest, &image.layer.digest.to_uppercase())),
-        ("another algorithm", manifest.replace(&image.layer.digest, &format!("sha512:{}", "0".repeat(128)))),
+        ("another algorithm", manifest.replace(&image.layer.digest, &format!("sha384:{}", "0".repeat(96)))),
         ("a url", manifest.replacen("\"size\"", "\"urls\":[\"https://192.0.2.1/x\"],\"size\"", 2)),
         ("two of a key", manifest.replacen("{", "{\"config\":{},", 1)),
         ("a manifest and an index", manifest.replacen("{", "{\"manifests\":[],", 1)),
@@ -608,6 +609,56 @@ fn a9_references_in_every_form(world: &World) {
         (format!("{}/o/r/n:tag", fake.host), "/v2/o/r/n/manifests/tag"),
         (format!("oci-layout:{layout}"), ""),
         (format!("oci-layout:{layout}:v1"), ""),
+/// Fetched, compared, kept, published, removed as those by SHA-256 are (U59).
+fn a8_digests_by_sha512(world: &World) {
+    let image = Image::probe().build().by_sha512();
+    let fake = registry(&image, |_, reply| reply);
+    let by_tag = format!("{}/test/probe:v1", fake.host);
+    let pinned = format!("{}/test/probe@{}", fake.host, image.manifest.digest);
+    let of_kind = |algorithm: &str| {
+        let files = fs::read_dir(world.store().join("blobs").join(algorithm)).into_iter().flatten().flatten();
+        files.map(|file| file.file_name().into_string().unwrap()).collect::<Vec<_>>()
+    };
+    let ended = world.smcp(["run", &pinned, "exit", "4"]).run().expect(4);
+    ended.check(of_kind("sha256").is_empty(), "nothing by SHA-256 was expected");
+    for blob in [&image.manifest, &image.config, &image.layer] {
+        assert_eq!(fs::read(blob.path_in(&world.store())).unwrap(), blob.bytes);
+    }
+    world.smcp(["run", "--offline", &pinned, "exit", "5"]).run().expect(5);
+    assert_eq!(world.last_end()["exit"], 5);
+    world.smcp(["cache", "gc"]).run().ok();
+    world.smcp(["cache", "verify"]).run().ok().says(&["3 blobs read"]);
+    // By its tag the manifest is known by SHA-256, and what it names as it names it.
+    world.smcp(["pull", &by_tag]).run().ok();
+    assert_eq!((of_kind("sha256").len(), of_kind("sha512").len()), (1, 3));
+    let copy = format!("oci-layout:{}:v1", world.text("tmp/copy"));
+    world.smcp(["push", &pinned, &copy]).run().ok();
+    world.smcp(["cache", "rm", "--all"]).run().ok();
+    assert!(of_kind("sha512").is_empty());
+    world.smcp(["run", &copy, "exit", "6"]).run().expect(6);
+    let in_copy = format!("oci-layout:{}@{}", world.text("tmp/copy"), image.manifest.digest);
+    world.smcp(["run", &in_copy, "exit", "7"]).run().expect(7);
+    // One that is damaged is found, and set aside.
+    let layer = image.layer.path_in(&world.store());
+    let mut bytes = image.layer.bytes.clone();
+    bytes[0] ^= 1;
+    fs::write(&layer, bytes).unwrap();
+    let ended = world.smcp(["cache", "verify"]).run().expect(1);
+    ended.check(ended.text().contains(&image.layer.digest) && !layer.exists(), "the layer was expected to be named");
+    // What is not what it was called.
+    let lies = registry(&image, |call, mut reply| {
+        if call.path.contains("/blobs/") || call.path.contains("/manifests/sha512:") {
+            reply.body[0] ^= 1;
+        }
+        reply
+    });
+    for reference in [pinned, by_tag].map(|reference| reference.replace(&fake.host, &lies.host)) {
+        world.smcp(["cache", "rm", "--all"]).run().ok();
+        let ended = world.smcp(["pull", &reference]).run().expect(122);
+        ended.check(of_kind("sha512").is_empty() && of_kind("sha256").is_empty(), "nothing was expected in the store");
+    }
+}
+
         (format!("oci-layout:{layout}@{digest}"), ""),
     ] {
         world.smcp(["cache", "rm", "--all"]).run().ok();
@@ -634,7 +685,8 @@ fn a9_references_in_every_form(world: &World) {
         ("acme/hello:a b", " b"),
         ("acme/hello@sha256:12", "its end"),
         ("acme/hello@sha256:ABCDEF", "ABCDEF"),
-        ("acme/hello@sha512:ab", "sha512"),
+        ("acme/hello@sha512:ab", "its end"),
+        ("acme/hello@sha384:ab", "sha384"),
         ("acme/../hello", ".."),
         ("acme/.hello", ".hello"),
         ("acme/hello_", "_"),

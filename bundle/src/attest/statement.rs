@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use distribution::{Digest, json};
+use distribution::{Algorithm, Digest, json};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -31,7 +31,7 @@ const MAX_REASON: usize = 500;
 /// A statement that was read, signed or not.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statement {
-    /// The SHA-256 digests that it is about.
+    /// The digests that it is about.
     pub subjects: Vec<Digest>,
     /// What kind of thing is said.
     pub predicate_type: String,
@@ -69,9 +69,14 @@ impl Statement {
         if written.subject.len() > MAX_SUBJECTS {
             return Err(format!("{} subjects, at most {MAX_SUBJECTS} are read", written.subject.len()));
         }
-        let sha256 = |subject: &Subject| format!("sha256:{}", subject.digest.get("sha256")?).parse().ok();
+        let digests = |subject: &Subject| {
+            let by = |algorithm: Algorithm| {
+                format!("{}:{}", algorithm.name(), subject.digest.get(algorithm.name())?).parse().ok()
+            };
+            Algorithm::ALL.map(by).into_iter().flatten().collect::<Vec<Digest>>()
+        };
         Ok(Self {
-            subjects: written.subject.iter().filter_map(sha256).collect(),
+            subjects: written.subject.iter().flat_map(digests).collect(),
             predicate_type: written.predicate_type,
             predicate: written.predicate,
         })
@@ -81,7 +86,7 @@ impl Statement {
     pub fn write(digest: &Digest, name: &str, predicate_type: &str, predicate: &Value) -> Vec<u8> {
         let statement = json!({
             "_type": STATEMENT,
-            "subject": [{"name": name, "digest": {"sha256": digest.hex()}}],
+            "subject": [{"name": name, "digest": {digest.algorithm().name(): digest.hex()}}],
             "predicateType": predicate_type,
             "predicate": predicate,
         });

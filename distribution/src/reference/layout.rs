@@ -1,11 +1,11 @@
-//! `oci-layout:DIR[:REF | @sha256:…]`; the first colon ends DIR, as in skopeo, podman and umoci.
+//! `oci-layout:DIR[:REF | @sha256:…]`, or with `@sha512:…`; the first colon ends DIR, as in skopeo, podman and umoci.
 
 use super::{LayoutRef, Selector, Wrong, only};
-
-const DIGEST: &str = "@sha256:";
+use crate::Algorithm;
 
 pub(super) fn parse(text: &str) -> Result<LayoutRef, Wrong> {
-    let (place, digest) = match text.rfind(DIGEST) {
+    let digests = Algorithm::ALL.into_iter().filter_map(|algorithm| text.rfind(&format!("@{}:", algorithm.name())));
+    let (place, digest) = match digests.max() {
         Some(at) => {
             let digest = text[at + 1..].parse().map_err(|e: crate::DigestError| Wrong::at(at + 1 + e.at, e.why))?;
             // DIR:@sha256:… is taken as DIR@sha256:…

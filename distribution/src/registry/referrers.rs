@@ -110,7 +110,8 @@ impl Repository {
     }
 }
 
-/// The tag that stands for the referrers of a digest.
+/// The tag that stands for the referrers of a digest, which has at most 64 of its digits (distribution-spec 1.1, "Referrers Tag
+/// Schema").
 fn tag(digest: &Digest) -> String {
-    format!("sha256-{}", digest.hex())
+    format!("{}-{}", digest.algorithm().name(), &digest.hex()[..64])
 }

@@ -36,7 +36,7 @@ pub(super) fn family(place: &LayoutRef) -> Result<String> {
 
 /// Opens a blob of a layout, to be hashed by whoever reads it.
 pub(crate) fn open_blob(dir: &Path, descriptor: &Descriptor) -> Result<File> {
-    let path = dir.join("blobs/sha256").join(descriptor.digest.hex());
+    let path = layout::blob_path(dir, &descriptor.digest);
     if !path.exists() {
         return Err(Error::NotFound { what: descriptor.digest.to_string(), place: dir.display().to_string() });
     }

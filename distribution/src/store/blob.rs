@@ -1,15 +1,15 @@
 //! Blobs: hashed while they arrive, and hashed again when they are opened.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::PathBuf;
 
 use super::Store;
 use crate::lock::Turn;
-use crate::{Descriptor, Digest, Error, Hasher, MAX_CONFIG, MAX_MANIFEST, Result, disk};
+use crate::{Algorithm, Descriptor, Digest, Error, Hasher, MAX_CONFIG, MAX_MANIFEST, Result, disk};
 
 const CHUNK: usize = 256 << 10;
 
@@ -42,7 +42,7 @@ impl Store {
         want: &Descriptor,
         mut follow: impl FnMut(&File, Range<u64>),
     ) -> Result<Verified<Blob>> {
-        let mut writer = self.writer()?;
+        let mut writer = self.writer_by(want.digest.algorithm())?;
         let mut buffer = vec![0; CHUNK];
         loop {
             let count = match reader.read(&mut buffer) {
@@ -74,9 +74,13 @@ impl Store {
 
     /// A blob to be written piece by piece, of which the digest is not known yet.
     pub fn writer(&self) -> Result<BlobWriter<'_>> {
+        self.writer_by(Algorithm::Sha256)
+    }
+
+    fn writer_by(&self, algorithm: Algorithm) -> Result<BlobWriter<'_>> {
         self.before_writing();
         let (file, path) = disk::scratch_file(&self.at("tmp"))?;
-        Ok(BlobWriter { store: self, file: Some(file), path, hasher: Hasher::new(), size: 0 })
+        Ok(BlobWriter { store: self, file: Some(file), path, hasher: Hasher::by(algorithm), size: 0 })
     }
 
     /// Says whether a blob of that digest and size is there, without reading it.
@@ -120,8 +124,19 @@ impl Store {
             return Err(Error::Verification { what: digest.to_string(), why });
         }
         let bytes = read_all(&file, size, digest)?;
-        self.judge(&Digest::of(&bytes), digest)?;
+        self.judge(&Digest::by(digest.algorithm(), &bytes), digest)?;
         Ok(Some(bytes))
+    }
+
+    /// The directory of SHA-256 is there from the store's beginning.
+    fn make_blobs_by(&self, algorithm: Algorithm) -> Result<()> {
+        let dir = self.blobs_by(algorithm);
+        match algorithm {
+            Algorithm::Sha256 => Ok(()),
+            Algorithm::Sha512 => {
+                DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(Error::store("create", &dir))
+            }
+        }
     }
 
     fn open_blob(&self, digest: &Digest) -> Result<Option<(File, u64)>> {
@@ -137,7 +152,7 @@ impl Store {
     }
 
     fn check(&self, file: &File, size: u64, want: &Digest) -> Result<()> {
-        let mut hasher = Hasher::new();
+        let mut hasher = Hasher::by(want.algorithm());
         let mut reader = BlobReader { file, offset: 0 };
         // Most blobs that a start reads are small: a large buffer costs it a tenth of a millisecond each.
         let mut buffer = vec![0; CHUNK.min(room_for(size))];
@@ -245,6 +260,7 @@ impl BlobWriter<'_> {
         if self.store.contains(&Descriptor::new("", digest.clone(), size)) {
             return Ok((file, (digest, size)));
         }
+        self.store.make_blobs_by(digest.algorithm())?;
         disk::land(&file, &self.path, &self.store.blob_path(&digest))?;
         // Its scratch name is free again and may already be another's.
         self.path = PathBuf::new();

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use super::Store;
 use super::remove::{MAX_NESTING, Reach, Removed};
 use crate::rootfs::Rules;
-use crate::{Descriptor, Digest, Document, Error, Result, disk, lock, rootfs};
+use crate::{Algorithm, Descriptor, Digest, Document, Error, Result, disk, lock, rootfs};
 
 /// What the store may hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -67,9 +68,9 @@ impl Store {
     /// Where the store cannot be read.
     pub fn verify(&self) -> Result<Verdict> {
         let mut verdict = Verdict::default();
-        for path in disk::entries(&self.at("blobs/sha256"))? {
+        for (algorithm, path) in self.all_blobs()? {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let Ok(digest) = format!("sha256:{name}").parse::<Digest>() else {
+            let Ok(digest) = format!("{}:{name}", algorithm.name()).parse::<Digest>() else {
                 verdict.findings.push(format!("{} is no blob", path.display()));
                 continue;
             };
@@ -88,6 +89,15 @@ impl Store {
         Ok(verdict)
     }
 
+    /// Every file where blobs are, with the algorithm that its place stands for.
+    pub(super) fn all_blobs(&self) -> Result<Vec<(Algorithm, PathBuf)>> {
+        let mut all = Vec::new();
+        for algorithm in Algorithm::ALL {
+            all.extend(disk::entries(&self.blobs_by(algorithm))?.into_iter().map(|path| (algorithm, path)));
+        }
+        Ok(all)
+    }
+
     fn drop_unneeded(&self, removed: &mut Removed) -> Result<()> {
         let mut kept = Reach::default();
         for name in self.list()? {
@@ -102,20 +112,16 @@ impl Store {
                 disk::discard(&path, &self.at("trash"))?;
             }
         }
-        for (directory, needed) in [("blobs/sha256", blobs), ("layers", layers)] {
-            for path in disk::entries(&self.at(directory))? {
-                let name = path.file_name().unwrap_or_default().to_string_lossy();
-                if needed.contains(&*name) {
-                    continue;
-                }
-                let bytes = disk::size(&path);
-                let was_there = disk::discard(&path, &self.at("trash"))?;
-                if directory == "layers" {
-                    removed.count_layer(was_there, bytes)
-                } else {
-                    removed.count_blob(was_there, bytes)
-                }
-            }
+        let unneeded = |path: &PathBuf, needed: &BTreeSet<String>| {
+            !needed.contains(&*path.file_name().unwrap_or_default().to_string_lossy())
+        };
+        for path in disk::entries(&self.at("layers"))?.into_iter().filter(|path| unneeded(path, &layers)) {
+            let bytes = disk::size(&path);
+            removed.count_layer(disk::discard(&path, &self.at("trash"))?, bytes);
+        }
+        for (_, path) in self.all_blobs()?.into_iter().filter(|(_, path)| unneeded(path, &blobs)) {
+            let bytes = disk::size(&path);
+            removed.count_blob(disk::discard(&path, &self.at("trash"))?, bytes);
         }
         Ok(())
     }

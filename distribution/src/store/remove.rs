@@ -94,7 +94,7 @@ impl Store {
             let bytes = disk::size(&path);
             removed.count_layer(disk::discard(&path, &self.at("trash"))?, bytes);
         }
-        for path in disk::entries(&self.at("blobs/sha256"))? {
+        for (_, path) in self.all_blobs()? {
             let bytes = disk::size(&path);
             removed.count_blob(disk::discard(&path, &self.at("trash"))?, bytes);
         }
