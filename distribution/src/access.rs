@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::auth::Places;
 use crate::hub::{Convert, Unmake};
@@ -24,6 +26,42 @@ pub struct Access {
     pub convert: Option<Convert>,
     /// How a hub's bundle is made of an image; without it nothing is pushed to hubs.
     pub unmake: Option<Unmake>,
+    /// Whether anybody may be asked by now.
+    pub door: Arc<Door>,
+}
+
+/// What keeps requests in until somebody is ready for them to take long: open, unless it was shut.
+#[derive(Debug, Default)]
+pub struct Door {
+    shut: AtomicBool,
+    knocked: AtomicBool,
+}
+
+impl Door {
+    /// From here on requests fail.
+    pub fn shut(&self) {
+        self.shut.store(true, Ordering::Relaxed);
+    }
+
+    /// From here on they are sent.
+    pub fn open(&self) {
+        self.shut.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether a request failed for it since this was asked last. What came of it has to be asked for again, also where that is
+    /// no error.
+    pub fn was_knocked_at(&self) -> bool {
+        self.knocked.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether a request has to fail.
+    pub(crate) fn stops(&self) -> bool {
+        let shut = self.shut.load(Ordering::Relaxed);
+        if shut {
+            self.knocked.store(true, Ordering::Relaxed);
+        }
+        shut
+    }
 }
 
 /// What is configured for one host.

@@ -32,7 +32,7 @@ mod source;
 mod store;
 mod url;
 
-pub use access::{Access, HostAccess, Proxies};
+pub use access::{Access, Door, HostAccess, Proxies};
 pub use attached::{
     Attachment, AttachmentForm, Attachments, MAX_ATTACHMENT, attach_bundle, attach_signature, attachments,
 };

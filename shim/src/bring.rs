@@ -10,7 +10,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bundle::{Package, format_size};
-use distribution::{Digest, Error, Handed, LayerLock, Progress, Resolved, Store};
+use distribution::{Digest, Error, Handed, LayerLock, Mode, Progress, Resolved, Store};
 use runtime::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -48,8 +48,12 @@ pub fn held(package: &Package, store: &Store) -> Result<Option<LayerLock>, Failu
 
 /// What is brought, and for whom.
 pub struct Bring<'a> {
-    /// The image, whose manifest and configuration are in the store.
-    pub resolved: &'a Resolved,
+    /// The package.
+    pub what: Wanted<'a>,
+    /// How it was typed.
+    pub reference: String,
+    /// Its canonical name.
+    pub name: String,
     /// Where to.
     pub store: &'a Store,
     /// As this process has them.
@@ -58,10 +62,17 @@ pub struct Bring<'a> {
     pub registry: Option<&'a str>,
     /// No registry may be asked.
     pub offline: bool,
-    /// What ends the wait.
-    pub signals: &'a Signals,
     /// Until when a client waits; whoever else waits to the end.
     pub until: Option<Instant>,
+}
+
+/// As what it is known.
+#[derive(Clone, Copy)]
+pub enum Wanted<'a> {
+    /// The image, whose manifest and configuration are in the store, and which was judged.
+    Image(&'a Resolved),
+    /// A name that is still to be looked up; what it stands for is judged by the configuration's policy.
+    Name(Mode),
 }
 
 /// What the process is told.
@@ -69,10 +80,22 @@ pub struct Bring<'a> {
 struct Order {
     config: Option<PathBuf>,
     registry: Option<String>,
-    offline: bool,
     level: String,
     quiet: bool,
-    image: Handed,
+    task: Task,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Task {
+    Image {
+        image: Box<Handed>,
+        offline: bool,
+    },
+    Name {
+        reference: String,
+        /// Also where the store has an answer.
+        refresh: bool,
+    },
 }
 
 /// What the process says, a line each.
@@ -125,57 +148,74 @@ impl Bring<'_> {
     ///
     /// # Errors
     /// Why it cannot be had; of code 124 where it takes longer than a client waits, and of 128 and its number where a signal comes.
-    pub fn to_its_end(&self) -> Result<(), Failure> {
-        let shown = Download::awaited(self.resolved);
+    pub fn to_its_end(&self, signals: &Signals) -> Result<(), Failure> {
+        let shown = Download::awaited(&self.name, &self.reference);
         self.tell_of_the_last();
         loop {
-            if !self.store.is_pulled(self.manifest())
-                && let Came::Here = self.start()?.follow(self, &shown)?
+            if !self.is_under_way()
+                && let Came::Here = self.start()?.follow(self, signals, &shown)?
             {
                 return Ok(());
             }
-            self.wait_for_the_other()?;
+            self.wait_for_the_other(signals)?;
         }
     }
 
-    fn manifest(&self) -> &Digest {
-        &self.resolved.manifest_descriptor.digest
+    /// What stands for it among pulls: its manifest, or its name as long as that is not known.
+    fn key(&self) -> Digest {
+        match self.what {
+            Wanted::Image(resolved) => resolved.manifest_descriptor.digest.clone(),
+            Wanted::Name(_) => Digest::of(&self.name),
+        }
     }
 
-    /// Says how the last one ended whose end nobody saw.
-    fn tell_of_the_last(&self) {
-        let Some(left) =
-            Left::by_others(self.store, self.manifest()).filter(|_| !self.store.is_pulled(self.manifest()))
-        else {
-            return;
-        };
+    /// Whether a process brings it already.
+    pub fn is_under_way(&self) -> bool {
+        self.store.is_pulled(&self.key())
+    }
+
+    /// Says how the last one ended whose end nobody saw, once.
+    pub fn tell_of_the_last(&self) {
+        let Some(left) = Left::by_others(self.store, &self.key()).filter(|_| !self.is_under_way()) else { return };
+        self.forget_the_last();
         let why = left.failure.map_or("it was ended before it was done".into(), |failure| failure.message);
-        show::warn(&format!("the download of {} that went on in the background failed: {why}", self.resolved.name));
+        show::warn(&format!("the download of {} that went on in the background failed: {why}", self.name));
     }
 
     /// Whoever waited for it has been told.
     fn forget_the_last(&self) {
-        if let Ok(Some(pull)) = self.store.try_pull(self.manifest()) {
+        if let Ok(Some(pull)) = self.store.try_pull(&self.key()) {
             pull.done();
         }
     }
 
+    /// Starts the process and leaves it alone.
+    ///
+    /// # Errors
+    /// Where it cannot be started.
+    pub fn leave_behind(&self) -> Result<(), Failure> {
+        self.start().map(drop)
+    }
+
     fn start(&self) -> Result<Started, Failure> {
         let failed = |why: io::Error| Failure::new(exit::RESOLVE, format!("the process that fetches: {why}"));
+        let task = match self.what {
+            Wanted::Image(resolved) => Task::Image { image: Box::new(resolved.hand_over()), offline: self.offline },
+            Wanted::Name(mode) => Task::Name { reference: self.reference.clone(), refresh: mode == Mode::Refresh },
+        };
         let order = Order {
             config: self.settings.file.clone(),
             registry: self.registry.map(Into::into),
-            offline: self.offline,
             level: LevelFilter::current().to_string(),
             quiet: show::is_quiet(),
-            image: self.resolved.hand_over(),
+            task,
         };
         let order = serde_json::to_vec(&order).map_err(|why| failed(why.into()))?;
         let detached = self.until.is_some();
         let tie = if detached { DETACHED.to_owned() } else { std::process::id().to_string() };
         let mut child = Command::new("/proc/self/exe")
             .arg0("smcp")
-            .args([VERB, &tie, &self.resolved.name])
+            .args([VERB, &tie, &self.name])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // A client's stderr must not stay open in it.
@@ -194,16 +234,21 @@ impl Bring<'_> {
     }
 
     /// Waits until the process that brings it already has ended.
-    fn wait_for_the_other(&self) -> Result<(), Failure> {
-        while self.store.is_pulled(self.manifest()) {
-            wait_on(&mut [PollFd::new(self.signals, PollFlags::IN)], Some(LOOK)).map_err(lost)?;
-            self.unless_ended()?;
+    ///
+    /// # Errors
+    /// As [`Bring::to_its_end`].
+    pub fn wait_for_the_other(&self, signals: &Signals) -> Result<(), Failure> {
+        while self.is_under_way() {
+            let mut fds = callers(signals, self.until.is_some());
+            wait_on(&mut fds, Some(LOOK)).map_err(lost)?;
+            let hung_up = has_hung_up(&fds);
+            self.unless_ended(signals, hung_up)?;
             if self.is_late() {
-                let Left { received, planned, .. } = Left::by_others(self.store, self.manifest()).unwrap_or_default();
+                let Left { received, planned, .. } = Left::by_others(self.store, &self.key()).unwrap_or_default();
                 return Err(self.late(received, planned));
             }
         }
-        match Left::by_others(self.store, self.manifest()).and_then(|left| left.failure) {
+        match Left::by_others(self.store, &self.key()).and_then(|left| left.failure) {
             None => Ok(()),
             Some(failure) => {
                 self.forget_the_last();
@@ -216,23 +261,26 @@ impl Bring<'_> {
         self.until.is_some_and(|until| Instant::now() >= until)
     }
 
-    fn late(&self, received: u64, planned: u64) -> Failure {
-        let name = &self.resolved.name;
+    /// What a client is told that does not wait longer.
+    pub fn late(&self, received: u64, planned: u64) -> Failure {
+        let name = &self.name;
         let far = match planned {
             0 => String::new(),
             _ => format!(", {} of {} so far", format_size(received.min(planned)), format_size(planned)),
         };
         let waited = self.settings.pull_patience;
         let what = format!("fetching {name} takes longer than {waited:?}, and goes on in the background{far}");
-        Failure::new(exit::TIMEOUT, what).hint(format!(
-            "start the server again in a while; `smcp pull {}` waits for the end of it",
-            self.resolved.reference
-        ))
+        Failure::new(exit::TIMEOUT, what)
+            .hint(format!("start the server again in a while; `smcp pull {}` waits for the end of it", self.reference))
     }
 
-    fn unless_ended(&self) -> Result<(), Failure> {
-        let Some(signal) = self.signals.next() else { return Ok(()) };
-        let failure = exit::ended_by(signal, &format!("while {} was fetched", self.resolved.name));
+    fn unless_ended(&self, signals: &Signals, hung_up: bool) -> Result<(), Failure> {
+        let when = format!("while {} was fetched", self.name);
+        let failure = match signals.next() {
+            Some(signal) => exit::ended_by(signal, &when),
+            None if hung_up => exit::hung_up(&when),
+            None => return Ok(()),
+        };
         Err(match self.until {
             Some(_) => failure.hint("what is being fetched goes on in the background"),
             None => failure,
@@ -253,28 +301,30 @@ impl Started {
     }
 
     /// Listens to its end, a signal or the end of a client's patience.
-    fn follow(mut self, of: &Bring<'_>, shown: &Download<'_>) -> Result<Came, Failure> {
+    fn follow(mut self, of: &Bring<'_>, signals: &Signals, shown: &Download) -> Result<Came, Failure> {
         let (mut begun, mut far) = (false, Left::default());
         let mut text = Vec::new();
         loop {
             let mut fds = vec![PollFd::new(&self.words, PollFlags::IN)];
             fds.extend(self.errors.as_ref().map(|errors| PollFd::new(errors, PollFlags::IN)));
+            let own = fds.len();
             if begun {
-                fds.push(PollFd::new(of.signals, PollFlags::IN));
+                fds.extend(callers(signals, of.until.is_some()));
             }
             let left = of.until.map(|until| until.saturating_duration_since(Instant::now()));
             wait_on(&mut fds, left).map_err(lost)?;
-            let news: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            let news: Vec<bool> = fds[..own].iter().map(|fd| !fd.revents().is_empty()).collect();
+            let hung_up = has_hung_up(&fds[own..]);
             drop(fds);
             if self.errors.is_some() && news[1] {
                 self.pass_errors();
             }
             if begun {
-                of.unless_ended()?;
+                of.unless_ended(signals, hung_up)?;
             }
             if news[0] {
                 if self.hear(&mut text).map_err(lost)? == 0 {
-                    let what = format!("the process that fetches {} ended before it was done", of.resolved.name);
+                    let what = format!("the process that fetches {} ended before it was done", of.name);
                     return Err(Failure::new(exit::RESOLVE, what).hint("run the command again"));
                 }
                 while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
@@ -354,12 +404,24 @@ impl Drop for Started {
     }
 }
 
+/// That the process cannot be heard any more, or nobody at all.
 fn lost(why: io::Error) -> Failure {
     Failure::new(exit::RESOLVE, format!("the process that fetches cannot be heard: {why}"))
 }
 
+/// What ends a wait from outside: signals, and the end of a client that reads its server's stdout, which poll(2) reports unasked.
+pub fn callers(signals: &Signals, has_client: bool) -> Vec<PollFd<'_>> {
+    let stdout = has_client.then(|| PollFd::from_borrowed_fd(rustix::stdio::stdout(), PollFlags::empty()));
+    std::iter::once(PollFd::new(signals, PollFlags::IN)).chain(stdout).collect()
+}
+
+/// Whether the client of [`callers`] has gone.
+pub fn has_hung_up(callers: &[PollFd<'_>]) -> bool {
+    callers.get(1).is_some_and(|stdout| !stdout.revents().is_empty())
+}
+
 /// Waits for one of these, this long at most. How many have news.
-fn wait_on(fds: &mut [PollFd<'_>], most: Option<Duration>) -> io::Result<usize> {
+pub fn wait_on(fds: &mut [PollFd<'_>], most: Option<Duration>) -> io::Result<usize> {
     // A millisecond more, so that a wait of less than one is not none.
     let timeout = most.map(|most| most + Duration::from_millis(1));
     let timeout = timeout.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() });

@@ -274,6 +274,11 @@ pub fn ended_by(signal: i32, when: &str) -> Failure {
     Failure::new(code, format!("the run was ended by signal {signal}{} {when}", name_of(signal)))
 }
 
+/// What ends a run whose client hung up before its server was started; `when` says in what.
+pub fn hung_up(when: &str) -> Failure {
+    Failure::new(SIGNAL + 1, format!("the client went away {when}"))
+}
+
 /// What there is to say of a server that nobody asked to end: nothing where it ended by itself.
 pub fn died(how: How) -> Option<Failure> {
     let How::Signal(signal) = how else { return None };

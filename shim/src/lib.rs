@@ -6,6 +6,7 @@
 
 mod accept;
 mod answer;
+mod asking;
 mod audit;
 mod bring;
 pub mod cli;

@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use bundle::format_size;
-use distribution::{Progress, Resolved};
+use distribution::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::show;
@@ -16,8 +16,10 @@ const LARGE: u64 = 16 << 20;
 const LONG: Duration = Duration::from_secs(10);
 
 /// Shows one download.
-pub struct Download<'a> {
-    resolved: &'a Resolved,
+pub struct Download {
+    /// Of the package, and how it was typed.
+    name: String,
+    reference: String,
     way: Way,
     planned: Cell<u64>,
     received: Cell<u64>,
@@ -35,18 +37,18 @@ enum Way {
     Nobody,
 }
 
-impl<'a> Download<'a> {
+impl Download {
     /// Of a command whose work it is.
-    pub fn asked_for(resolved: &'a Resolved) -> Self {
-        Self::new(resolved, Way::Nobody)
+    pub fn asked_for(name: &str, reference: &str) -> Self {
+        Self::new(name, reference, Way::Nobody)
     }
 
     /// Before a server can start.
-    pub fn awaited(resolved: &'a Resolved) -> Self {
-        Self::new(resolved, Way::Client)
+    pub fn awaited(name: &str, reference: &str) -> Self {
+        Self::new(name, reference, Way::Client)
     }
 
-    fn new(resolved: &'a Resolved, otherwise: Way) -> Self {
+    fn new(name: &str, reference: &str, otherwise: Way) -> Self {
         let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
         let in_ci = is_ci();
         let way = match std::io::stderr().is_terminal() {
@@ -57,7 +59,8 @@ impl<'a> Download<'a> {
             false => otherwise,
         };
         let (planned, received, began) = (Cell::new(0), Cell::new(0), Cell::new(None));
-        Self { resolved, way, planned, received, began, bar: RefCell::default() }
+        let (name, reference) = (name.into(), reference.into());
+        Self { name, reference, way, planned, received, began, bar: RefCell::default() }
     }
 
     /// Shows a step.
@@ -85,7 +88,7 @@ impl<'a> Download<'a> {
     }
 
     fn begin(&self, layers: usize) {
-        let (name, bytes) = (&self.resolved.name, self.planned.get());
+        let (name, bytes) = (&self.name, self.planned.get());
         match self.way {
             Way::Lines => show::say(&format!("fetching {name}: {layers} layers, {}", format_size(bytes))),
             Way::Client if bytes >= LARGE => self.tell_the_client(),
@@ -103,8 +106,8 @@ impl<'a> Download<'a> {
     fn tell_the_client(&self) {
         if self.way == Way::Client && self.began.take().is_some() {
             let (done, all) = (format_size(self.received.get()), format_size(self.planned.get()));
-            show::say(&format!("fetching {} before its first start, {done} of {all} so far", self.resolved.name));
-            show::say(&format!("hint: a client may not wait for that: smcp pull {}", self.resolved.reference));
+            show::say(&format!("fetching {} before its first start, {done} of {all} so far", self.name));
+            show::say(&format!("hint: a client may not wait for that: smcp pull {}", self.reference));
         }
     }
 }
@@ -114,7 +117,7 @@ pub fn is_ci() -> bool {
     env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
 }
 
-impl Drop for Download<'_> {
+impl Drop for Download {
     fn drop(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();

@@ -22,7 +22,8 @@ use ulid::Ulid;
 
 use crate::accept::{self, Acceptance};
 use crate::answer::{PATIENCE, answer};
-use crate::bring::{Bring, held};
+use crate::asking::{About, Asking};
+use crate::bring::{Bring, Wanted, held};
 use crate::cli;
 use crate::exit::{self, Failure};
 use crate::handshake::{Channels, Due, Duties, Handshake, Pins, Warning, Why};
@@ -60,7 +61,7 @@ pub fn run_as(
     let recorded_by = settings.as_ref().map_or_else(|_| Settings::defaults(), Settings::clone);
     let journal = match recorded_by.journal() {
         Ok(journal) => journal,
-        Err(error) => return failed(&error.into(), typed),
+        Err(error) => return failed(&error.into(), is_answered(typed)),
     };
     journal.end_lost();
     let mut record = Record::new(typed.reference());
@@ -76,7 +77,7 @@ pub fn run_as(
         },
     };
     if let Err(error) = record.close(&journal, run, &ending.clone().lasted(started.elapsed())) {
-        return failed(&error.into(), typed);
+        return failed(&error.into(), is_answered(typed));
     }
     let denied = ending.egress.as_ref().map_or(0, |egress| egress.refused.len());
     show::denied(run, denied);
@@ -93,7 +94,7 @@ pub fn run_as(
             }
             return ending.exit;
         }
-        Err(failure) if session.is_none() => return failed(&failure, typed),
+        Err(failure) if session.is_none() => return failed(&failure, is_answered(typed)),
         Err(failure) => failure,
     };
     let code = failure.print();
@@ -103,10 +104,15 @@ pub fn run_as(
     code
 }
 
+/// Whether a client is told why its server did not start.
+fn is_answered(typed: &cli::Run) -> bool {
+    !typed.dry_run && typed.relay != Some(cli::Relay::Direct)
+}
+
 /// Tells of a run that came to no server, also the client that waits for one.
-fn failed(failure: &Failure, typed: &cli::Run) -> u8 {
+pub fn failed(failure: &Failure, is_answered: bool) -> u8 {
     let code = failure.print();
-    if !typed.dry_run && typed.relay != Some(cli::Relay::Direct) {
+    if is_answered {
         answer(None, failure, PATIENCE);
     }
     code
@@ -186,15 +192,28 @@ fn story(
     let store = Store::open(&settings.cache)?;
     let waiting = if typed.dry_run { Waiting::Command } else { Waiting::Client };
     sources::ready(&reference, &store, &network, settings, waiting)?;
-    let resolved = resolve(&reference, &store, &network)?;
+    let mut asking = Asking::new(&network, || About {
+        reference: reference.clone(),
+        registry: typed.registry.clone(),
+        mode: network.mode,
+        settings: settings.clone(),
+        journal: journal.clone(),
+        run,
+        began,
+        until: until(typed, settings, began),
+        is_answered: is_answered(typed),
+    });
+    let resolved = asking.get(|| resolve(&reference, &store, &network))?;
     record.resolved(&resolved);
     show::stale(&resolved);
     let pending = Pending::new(&resolved, &store)?;
-    let image = configure(&resolved, &store, &network)?;
+    let image = asking.get(|| configure(&resolved, &store, &network))?;
     let package = Package::read(&image)?;
     record.made_of(&package.manifest);
     let flags = policy_of_flags(typed)?;
-    let mut verdict = Verdict::of(&resolved, &store, &package, &reference, &network, settings, flags)?;
+    let mut verdict =
+        asking.get(|| Verdict::of(&resolved, &store, &package, &reference, &network, settings, flags.clone()))?;
+    let mut signals = asking.done();
     let acceptance = if typed.locked {
         accept::locked(&mut verdict, &resolved, &package)?;
         Acceptance::Known
@@ -217,14 +236,17 @@ fn story(
     let warning = warning(resolved.name.split('?').next().unwrap_or(&resolved.name), &verdict);
     record.warned(warning.as_ref());
     ask_to_go_on(typed, warning.as_ref())?;
-    let mut signals = None;
     let bundle = match held(&package, &store)? {
         Some(bundle) => bundle,
         None => {
-            let signals = signals.insert(take_signals()?);
-            let (registry, offline, until) = (typed.registry.as_deref(), typed.offline, until(typed, settings, began));
-            let (resolved, store) = (&resolved, &store);
-            Bring { resolved, store, settings, registry, offline, signals, until }.to_its_end()?;
+            let signals = match signals {
+                Some(ref signals) => signals,
+                None => signals.insert(take_signals()?),
+            };
+            let (registry, offline, store) = (typed.registry.as_deref(), typed.offline, &store);
+            let (reference, name) = (resolved.reference.clone(), resolved.name.clone());
+            let (what, until) = (Wanted::Image(&resolved), until(typed, settings, began));
+            Bring { what, reference, name, store, settings, registry, offline, until }.to_its_end(signals)?;
             held(&package, store)?.ok_or_else(|| Failure::new(exit::RESOLVE, "the package left the store again"))?
         }
     };
@@ -283,7 +305,11 @@ fn until(typed: &cli::Run, settings: &Settings, began: Instant) -> Option<Instan
     (by_a_client && !typed.dry_run && !is_ci()).then(|| began + settings.pull_patience)
 }
 
-fn take_signals() -> Result<Signals, Failure> {
+/// From here on the signals that end a run wait to be read.
+///
+/// # Errors
+/// Of code 125, where the kernel refuses.
+pub fn take_signals() -> Result<Signals, Failure> {
     Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))
 }
 

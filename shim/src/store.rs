@@ -43,7 +43,7 @@ pub fn pull(
         let verdict = Verdict::of(&resolved, &store, &package, &reference, &network, settings, Policy::default())?;
         verdict.judgement.warnings.iter().for_each(|warning| show::warn(warning));
         verdict.judgement.passed()?;
-        let shown = Download::asked_for(&resolved);
+        let shown = Download::asked_for(&resolved.name, &resolved.reference);
         bundle::prepare(&package, &image, &store, &network, &|step| shown.step(step), &unpack::in_a_process)?;
         drop(shown);
         pending.keep()?;

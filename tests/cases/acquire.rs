@@ -450,28 +450,44 @@ fn no_proxy(world: &World, identity: &Identity, image: &Built) {
         return;
     };
     let files = world.directory("served");
+    let authority = format!("registries:\n  10.9.9.9: {{ca_file: {}}}\n", identity.ca().display());
+    let with = |name: &str, proxy: &str| world.file(name, format!("{authority}proxy: {{{proxy}}}\n"));
     image.write(&files);
     let script = format!(
         r#"ip link set lo up && ip addr add 10.9.9.9/32 dev lo || exit 99
-cd {served} && openssl s_server -quiet -accept 10.9.9.9:443 -cert {cert} -key {key} -WWW >/dev/null 2>&1 & server=$!
+(cd {served} && exec openssl s_server -quiet -accept 10.9.9.9:443 -cert {cert} -key {key} -WWW >/dev/null 2>&1) & server=$!
 for i in $(seq 200); do ss -ltn | grep -q 10.9.9.9:443 && break; sleep 0.05; done
-"$@" pull 10.9.9.9/test/probe:v1; direct=$?
-NO_PROXY=10.0.0.0/8 "$@" pull 10.9.9.9/test/probe:v1; named=$?
-kill $server; echo $direct $named"#,
+by() {{
+  what=$1; shift; "$@" pull 10.9.9.9/test/probe:v1 2>"$TMPDIR/said"; code=$?
+  how=$(grep -o 'not valid for name\|refused' "$TMPDIR/said" | head -n1); [ -n "$how" ] || cat "$TMPDIR/said" >&2
+  echo "$what $code $how"
+}}
+by proxy env "$@"
+by NO_PROXY env NO_PROXY=10.0.0.0/8 "$@"
+by no_proxy env no_proxy=.example,10.9.9.9 "$@"
+by another env NO_PROXY=.example "$@"
+by MCP_PROXY_NO_PROXY env MCP_PROXY_NO_PROXY=10.0.0.0/8 "$@"
+by file env -u HTTPS_PROXY MCP_CONFIG={proxied} "$@"
+by file-no_proxy env -u HTTPS_PROXY MCP_CONFIG={direct} "$@"
+by beaten env -u HTTPS_PROXY NO_PROXY=.example MCP_CONFIG={direct} "$@"
+kill $server"#,
         served = files.display(),
         cert = identity.certificate().display(),
         key = identity.key().display(),
+        proxied = with("proxied.yaml", "https: \"http://10.9.9.9:1\"").display(),
+        direct = with("direct.yaml", "https: \"http://10.9.9.9:1\", no_proxy: \".example,10.0.0.0/8\"").display(),
     );
     let smcp = place::smcp().to_str().unwrap();
-    let config = configuration(world, &format!("registries:\n  10.9.9.9: {{ca_file: {}}}\n", identity.ca().display()));
+    let config = configuration(world, &authority);
     let ended = world
         .program(unshare, ["--user", "--map-root-user", "--net", "sh", "-c", &script, "sh", smcp])
         .env("MCP_CONFIG", config)
         .env("HTTPS_PROXY", "http://10.9.9.9:1")
         .run();
     // By the proxy nobody answers; directly it is the name in the certificate that does not fit.
-    ended.check(ended.text().trim() == "120 120", "two failures were expected");
-    ended.says(&["refused", "not valid for name"]);
+    let expected = "proxy 120 refused\nNO_PROXY 120 not valid for name\nno_proxy 120 not valid for name\nanother 120 refused\n\
+        MCP_PROXY_NO_PROXY 120 not valid for name\nfile 120 refused\nfile-no_proxy 120 not valid for name\nbeaten 120 refused\n";
+    ended.check(ended.text() == expected, "other ways were expected");
 }
 
 fn a8_a_registry_that_lies(world: &World) {
@@ -593,22 +609,6 @@ fn a8_a_registry_that_lies(world: &World) {
     world.smcp(["run", &format!("oci-layout:{}:v1", world.text("other")), "exit", "4"]).run().expect(4);
 }
 
-/// What each means is in the tests of `distribution/src/reference`; here it is what comes of them.
-fn a9_references_in_every_form(world: &World) {
-    let image = Image::probe().build();
-    let fake = registry(&image, |_, reply| reply);
-    let url = format!("http://{}", fake.host);
-    let digest = &image.manifest.digest;
-    image.write(&world.directory("layout"));
-    let layout = world.text("layout");
-    for (reference, path) in [
-        ("acme/hello-world@1.2.3".into(), "/v2/acme/hello-world/manifests/1.2.3"),
-        ("acme/tool@latest".into(), "/v2/acme/tool/manifests/latest"),
-        (format!("acme/tool@{digest}"), "/v2/acme/tool/manifests/sha256:"),
-        ("acme/other".into(), "/v2/acme/other/manifests/latest"),
-        (format!("{}/o/r/n:tag", fake.host), "/v2/o/r/n/manifests/tag"),
-        (format!("oci-layout:{layout}"), ""),
-        (format!("oci-layout:{layout}:v1"), ""),
 /// Fetched, compared, kept, published, removed as those by SHA-256 are (U59).
 fn a8_digests_by_sha512(world: &World) {
     let image = Image::probe().build().by_sha512();
@@ -659,6 +659,22 @@ fn a8_digests_by_sha512(world: &World) {
     }
 }
 
+/// What each means is in the tests of `distribution/src/reference`; here it is what comes of them.
+fn a9_references_in_every_form(world: &World) {
+    let image = Image::probe().build();
+    let fake = registry(&image, |_, reply| reply);
+    let url = format!("http://{}", fake.host);
+    let digest = &image.manifest.digest;
+    image.write(&world.directory("layout"));
+    let layout = world.text("layout");
+    for (reference, path) in [
+        ("acme/hello-world@1.2.3".into(), "/v2/acme/hello-world/manifests/1.2.3"),
+        ("acme/tool@latest".into(), "/v2/acme/tool/manifests/latest"),
+        (format!("acme/tool@{digest}"), "/v2/acme/tool/manifests/sha256:"),
+        ("acme/other".into(), "/v2/acme/other/manifests/latest"),
+        (format!("{}/o/r/n:tag", fake.host), "/v2/o/r/n/manifests/tag"),
+        (format!("oci-layout:{layout}"), ""),
+        (format!("oci-layout:{layout}:v1"), ""),
         (format!("oci-layout:{layout}@{digest}"), ""),
     ] {
         world.smcp(["cache", "rm", "--all"]).run().ok();

@@ -176,7 +176,12 @@ const ROWS: &[Row] = &[
     row("A10", "removal leaves what runs, and what is shared", Holds, Holds),
     row("A11", "a full disk: a clear error, and the same command works when there is space", Holds, Holds),
     row("A12", "an index without this platform, or with two variants of it", Holds, Holds),
-    row("A13", "a bar on a terminal, lines in CI, else silence but for a client that waits", Holds, Holds),
+    row(
+        "A13",
+        "a bar on a terminal, lines in CI, else silence but for a client that waits: it is told before it gives up, and the download goes on",
+        Holds,
+        Holds,
+    ),
     row(
         "N1",
         "twenty clients without proxy variables reach the allowed host and not the denied one, to which no packet goes",

@@ -21,6 +21,8 @@ use crate::world::{User, World, as_each_user};
 as_each_user! {
     a13_a_client_is_told_and_the_download_goes_on,
     a13_the_next_start_says_why_a_download_failed,
+    a13_a_registry_that_does_not_answer,
+    l1_a_signal_while_a_package_is_looked_up,
     l1_a_download_outlives_whoever_waits_for_it,
     l1_a_download_that_nobody_answers_for_ends_with_its_run,
 }
@@ -28,9 +30,10 @@ as_each_user! {
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}"#;
 const DISCOVER: &str = r#"{"jsonrpc":"2.0","id":"d","method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
 
-/// A registry that keeps the layer back until it is told to send it, and whether it is the right one then.
+/// A registry that keeps the layer, or its manifests, back until it is told to send it, and whether it is the right one then.
 struct Slow {
     fake: Fake,
+    keeps: fn(&Built, &str) -> bool,
     image: Built,
     gate: Arc<(Mutex<Gate>, Condvar)>,
 }
@@ -45,11 +48,15 @@ enum Gate {
 
 impl Slow {
     fn serve() -> Slow {
+        Slow::keeping_back(|image, path| path.ends_with(&image.layer.digest))
+    }
+
+    fn keeping_back(keeps: fn(&Built, &str) -> bool) -> Slow {
         let image = Image::probe().build();
         let gate = Arc::new((Mutex::new(Gate::Closed), Condvar::new()));
-        let (layer, of_calls) = (image.layer.digest.clone(), gate.clone());
+        let (built, of_calls) = (image.clone(), gate.clone());
         let fake = registry(&image, move |call, mut reply| {
-            if call.path.ends_with(&layer) {
+            if keeps(&built, &call.path) {
                 let (state, changed) = &*of_calls;
                 let state = changed.wait_while(state.lock().unwrap(), |state| *state == Gate::Closed).unwrap();
                 if *state == Gate::OpenToALie {
@@ -58,7 +65,7 @@ impl Slow {
             }
             reply
         });
-        Slow { fake, image, gate }
+        Slow { fake, keeps, image, gate }
     }
 
     fn set(&self, gate: Gate) {
@@ -74,6 +81,11 @@ impl Slow {
         self.fake.count("GET", &self.image.layer.digest)
     }
 
+    /// Whether it was asked for what it keeps back.
+    fn asked(&self) -> bool {
+        self.fake.calls().iter().any(|call| (self.keeps)(&self.image, &call.path))
+    }
+
     /// The processes that fetch from it.
     fn fetchers(&self) -> Vec<(u32, String)> {
         with_word(&self.fake.host).into_iter().filter(|(_, line)| line.starts_with("smcp fetch ")).collect()
@@ -82,7 +94,7 @@ impl Slow {
     #[track_caller]
     fn await_one_that_is_detached(&self) -> u32 {
         let one = within(PATIENCE, || match &self.fetchers()[..] {
-            [(pid, line)] if line.contains(" detached ") && self.downloads() > 0 => Some(*pid),
+            [(pid, line)] if line.contains(" detached ") && self.asked() => Some(*pid),
             _ => None,
         });
         one.unwrap_or_else(|| panic!("one process was expected: {:#?}", self.fetchers()))
@@ -200,15 +212,70 @@ fn a13_the_next_start_says_why_a_download_failed(world: &World) {
     ended.check(!ended.stderr().contains(told), "told twice");
 }
 
-/// SIGTERM to smcp, which is answered and recorded; SIGKILL to it; signals to its process group.
+/// What it stands for is not known in time: another process finds out, and fetches it.
+fn a13_a_registry_that_does_not_answer(world: &World) {
+    let slow = Slow::keeping_back(|_, path| path.contains("/manifests/"));
+    let name = slow.name();
+    let start = |patience: &str| world.smcp(["run", &name, "exit", "4"]).env("MCP_PULL_PATIENCE", patience);
+    for _ in 0..2 {
+        let ended = start("1s").told(INITIALIZE).expect(124);
+        let told = answer(&ended);
+        let message = told["error"]["message"].as_str().unwrap_or_default();
+        ended.check(told["id"] == 0 && message.contains("goes on in the background"), "an answer was expected");
+        let end = world.last_end();
+        assert_eq!((&end["exit"], &end["cause"]), (&124.into(), &"timeout".into()), "{end}");
+        slow.await_one_that_is_detached();
+    }
+    let mut third = start("10m").start();
+    let stdin = third.take_stdin();
+    slow.set(Gate::Open);
+    third.wait().expect(4);
+    drop(stdin);
+    slow.await_none();
+    assert_eq!((slow.downloads(), lock(world)), (1, None));
+    // One that answers with something else.
+    world.smcp(["cache", "rm", "--all"]).run().ok();
+    slow.set(Gate::Closed);
+    start("1s").told(INITIALIZE).expect(124);
+    slow.set(Gate::OpenToALie);
+    slow.await_none();
+    slow.set(Gate::Open);
+    start("10m").run().expect(4).says(&[&name, "that went on in the background failed"]);
+    // Where the store has an answer, a registry that has none in time does not matter.
+    slow.set(Gate::Closed);
+    start("1s").run().expect(4);
+}
+
+/// It is recorded and answered, and nothing goes on.
+fn l1_a_signal_while_a_package_is_looked_up(world: &World) {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+        let slow = Slow::keeping_back(|_, path| path.contains("/manifests/"));
+        let mut running = world.smcp(["run", &slow.name(), "exit", "4"]).start();
+        let mut stdin = running.take_stdin();
+        std::io::Write::write_all(&mut stdin, format!("{INITIALIZE}\n").as_bytes()).unwrap();
+        within(PATIENCE, || slow.asked().then_some(())).expect("it is asked");
+        running.signal(signal);
+        let ended = running.wait().expect(code);
+        let told = answer(&ended);
+        ended.check(told["error"]["data"]["cause"] == "terminated", "an answer was expected");
+        let end = world.last_end();
+        assert_eq!((&end["exit"], &end["cause"]), (&code.into(), &"terminated".into()), "{end}");
+        assert!(end["error"].as_str().is_some_and(|error| error.contains("looked up")), "{end}");
+        let gone = within(PATIENCE, || with_word(&slow.fake.host).is_empty().then_some(()));
+        assert!(gone.is_some(), "left: {:#?}", with_word(&slow.fake.host));
+    }
+}
+
+/// SIGTERM to smcp, which is answered and recorded; SIGKILL to it, to its client, to its process group, to all of them.
 fn l1_a_download_outlives_whoever_waits_for_it(world: &World) {
     let Some(setsid) = needs::program("setsid", "util-linux") else { return };
     let smcp = place::smcp().to_str().expect("UTF-8");
-    for end in ["term", "kill", "group hup", "group term", "group kill"] {
+    for end in ["term", "kill", "client", "both", "group hup", "group term", "group kill"] {
         let slow = Slow::serve();
         let name = slow.name();
         let arguments = [smcp, "run", &name, "exit", "4"];
         let mut running = match end {
+            "client" | "both" => world.smcp(&arguments[1..]).held_by_a_client().start(),
             group if group.starts_with("group") => world.program(&setsid, arguments).start(),
             _ => world.smcp(&arguments[1..]).start(),
         };
@@ -229,9 +296,19 @@ fn l1_a_download_outlives_whoever_waits_for_it(world: &World) {
                 let last = world.last_end();
                 assert_eq!((&last["exit"], &last["cause"]), (&143.into(), &"terminated".into()), "{last}");
             }
-            "kill" => {
+            "kill" | "client" | "both" => {
                 running.signal(Signal::KILL);
+                if end == "both" {
+                    let runs = with_word(&slow.fake.host).into_iter().filter(|(_, line)| line.contains(" run "));
+                    runs.for_each(|(pid, _)| {
+                        let _ = rustix::process::kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL);
+                    });
+                }
                 running.wait_for_the_process_alone();
+                if end == "client" {
+                    let ended = within(PATIENCE, || world.audit_text().contains("went away").then_some(()));
+                    assert!(ended.is_some(), "its end was expected: {}", world.audit_text());
+                }
             }
             group_signal => {
                 let signal = match group_signal {

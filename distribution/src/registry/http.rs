@@ -72,6 +72,9 @@ impl Http {
 
     /// Sends a request and follows redirects of GET and HEAD. `authorization` goes to `own` alone.
     pub(crate) fn run(&self, request: &Request<'_>, own: &str, authorization: Option<&Secret>) -> Result<Answer> {
+        if self.access.door.stops() {
+            return Err(unusable(&request.url, "it is not asked yet".into()));
+        }
         let mut url = request.url.clone();
         for _ in 0..=MAX_REDIRECTS {
             let authorization = authorization.filter(|_| url.authority() == own);

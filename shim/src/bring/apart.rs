@@ -1,4 +1,4 @@
-//! What `smcp fetch` does: fetches, verifies and unpacks one image that its caller has judged. Its stdin is the order, its stdout a
+//! What `smcp fetch` does: fetches, verifies and unpacks one image that its caller has judged, or that it has looked up and judged itself. Its stdin is the order, its stdout a
 //! pipe for words, and nothing else of its caller's is open in it.
 
 use std::cell::RefCell;
@@ -8,13 +8,17 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bundle::policy::Policy;
 use bundle::{Package, prepare};
-use distribution::{Mode, Network, Pending, Progress, Pull, Resolved, Store, configure};
+use distribution::{
+    Digest, Mode, Network, Pending, Progress, Pull, Reference, Resolved, Store, canonical, configure, resolve,
+};
 use runtime::{Tie, apart};
 
-use super::{DETACHED, Left, Order, Word};
+use super::{DETACHED, Left, Order, Task, Word};
 use crate::exit::{self, Failure};
 use crate::settings::Settings;
+use crate::verdict::Verdict;
 use crate::{log, show, unpack};
 
 /// How long a detached one may take, whatever a registry keeps it waiting for: a package of 8 GiB at half a megabyte a second.
@@ -70,13 +74,38 @@ fn obey(order: Order, tie: Tie) -> Result<Word, Failure> {
     }
     log(&order.level)?;
     let settings = Settings::read(order.config.as_deref())?;
-    let mode = if order.offline { Mode::Offline } else { Mode::CacheFirst { refresh: settings.refresh } };
-    let network = settings.network(order.registry.as_deref(), mode);
+    let first = Mode::CacheFirst { refresh: settings.refresh };
     let store = Store::open(&settings.cache)?;
-    let resolved = order.image.take(&store)?;
-    let Some(pull) = store.try_pull(&resolved.manifest_descriptor.digest)? else { return Ok(Word::Busy) };
+    let registry = order.registry.as_deref();
+    match order.task {
+        Task::Image { image, offline } => {
+            let network = settings.network(registry, if offline { Mode::Offline } else { first });
+            let resolved = image.take(&store)?;
+            let key = resolved.manifest_descriptor.digest.clone();
+            in_turn(&key, &store, tie, |teller| bring(&resolved, &store, &network, teller, None))
+        }
+        Task::Name { reference, refresh } => {
+            let network = settings.network(registry, if refresh { Mode::Refresh } else { first });
+            let reference: Reference = reference.parse()?;
+            let key = Digest::of(canonical(&reference, &network)?);
+            in_turn(&key, &store, tie, |teller| {
+                let resolved = resolve(&reference, &store, &network)?;
+                bring(&resolved, &store, &network, teller, Some((&reference, &settings)))
+            })
+        }
+    }
+}
+
+/// Does the work where no other process does it, and leaves word where it fails.
+fn in_turn(
+    key: &Digest,
+    store: &Store,
+    tie: Tie,
+    work: impl FnOnce(&Teller) -> Result<(), Failure>,
+) -> Result<Word, Failure> {
+    let Some(pull) = store.try_pull(key)? else { return Ok(Word::Busy) };
     let teller = Teller::new(Arc::new(pull), tie);
-    match bring(&resolved, &store, &network, &teller) {
+    match work(&teller) {
         Ok(()) => {
             teller.pull.done();
             Ok(Word::Here)
@@ -88,11 +117,22 @@ fn obey(order: Order, tie: Tie) -> Result<Word, Failure> {
     }
 }
 
-fn bring(resolved: &Resolved, store: &Store, network: &Network, teller: &Teller) -> Result<(), Failure> {
+/// `by_name` is how it is judged where nobody has done that.
+fn bring(
+    resolved: &Resolved,
+    store: &Store,
+    network: &Network,
+    teller: &Teller,
+    by_name: Option<(&Reference, &Settings)>,
+) -> Result<(), Failure> {
     let pending = Pending::new(resolved, store)?;
     teller.begin();
     let image = configure(resolved, store, network)?;
     let package = Package::read(&image)?;
+    if let Some((reference, settings)) = by_name {
+        let verdict = Verdict::of(resolved, store, &package, reference, network, settings, Policy::default())?;
+        verdict.judgement.passed()?;
+    }
     prepare(&package, &image, store, network, &|step| teller.step(step), &unpack::in_a_process)?;
     Ok(pending.keep()?)
 }
