@@ -1,6 +1,7 @@
 //! The store as its user sees it: pulls, warm starts, removal.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::Ordering;
 
 use crate::image::Image;
@@ -14,6 +15,7 @@ as_each_user! {
     the_store_is_an_image_layout,
     what_nobody_needs_is_collected,
     what_is_damaged_is_found,
+    what_was_changed_in_an_unpacked_layer_is_found,
 }
 
 /// A start of what was pulled opens no connection, by tag and by digest; `--offline` agrees.
@@ -115,4 +117,76 @@ fn what_is_damaged_is_found(world: &World) {
     world.smcp(["cache", "verify"]).run().expect(1).explains(&["1 findings"]);
     world.smcp(["pull", &reference]).run().ok();
     world.smcp(["cache", "verify"]).run().ok();
+}
+
+/// Files, names, modes and links of unpacked layers and of what they make together; each is named, and made anew.
+fn what_was_changed_in_an_unpacked_layer_is_found(world: &World) {
+    let image =
+        Image::probe().file("etc/a b", 0o644, "text").file("etc/gone", 0o644, "x").link("etc/link", "a b").build();
+    let reference = image.write(&world.directory("image"));
+    let verify = || world.smcp(["cache", "verify"]).run();
+    let layer = world.store().join("layers").join(&image.layer.digest["sha256:".len()..]);
+    let is_layer = |path: &std::path::Path| path == layer;
+    let tree = || {
+        let all = fs::read_dir(world.store().join("layers")).unwrap().flatten().map(|entry| entry.path());
+        all.into_iter().find(|path| !is_layer(path)).expect("the tree of the layers")
+    };
+    let writable = |path: &std::path::Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    type Change = fn(&std::path::Path);
+    let changes: [(&str, Change, &str); 6] = [
+        (
+            "content",
+            |root| {
+                let file = root.join("etc/a b");
+                fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+                fs::write(&file, "tExt").unwrap();
+            },
+            "`etc/a b`",
+        ),
+        (
+            "a mode",
+            |root| {
+                fs::set_permissions(root.join("usr/bin/probe"), fs::Permissions::from_mode(0o4755)).unwrap();
+            },
+            "`usr/bin/probe`",
+        ),
+        ("a name more", |root| fs::write(root.join("etc/new"), "x").unwrap(), "`etc/new` does not belong there"),
+        ("a name less", |root| fs::remove_file(root.join("etc/gone")).unwrap(), "`etc/gone` is missing"),
+        (
+            "a link",
+            |root| {
+                fs::remove_file(root.join("etc/link")).unwrap();
+                std::os::unix::fs::symlink("/etc/passwd", root.join("etc/link")).unwrap();
+            },
+            "`etc/link`",
+        ),
+        (
+            "another kind",
+            |root| {
+                fs::remove_file(root.join("etc/link")).unwrap();
+                fs::create_dir(root.join("etc/link")).unwrap();
+            },
+            "`etc/link`",
+        ),
+    ];
+    for (what, change, says) in changes {
+        for of_tree in [false, true] {
+            world.smcp(["run", &reference, "exit", "4"]).run().expect(4);
+            verify().ok().says(&["2 unpacked layers and trees compared"]);
+            let root = if of_tree { tree() } else { layer.clone() };
+            [root.clone(), root.join("etc")].iter().for_each(|path| writable(path));
+            change(&root);
+            let ended = verify().expect(1);
+            ended.check(ended.text().contains(says), &format!("{what}: {says} was expected"));
+            ended.explains(&["findings"]);
+            // What is found is set aside, so that nothing is left to be found.
+            verify().ok();
+        }
+    }
+    let ended = world.smcp(["cache", "verify", "--json"]).run().ok();
+    ended.check(ended.json()["findings"] == serde_json::json!([]), "nothing was expected");
+    world.smcp(["run", &reference, "exit", "4"]).run().expect(4);
+    // Nothing of what was made to be compared is left.
+    assert_eq!(fs::read_dir(world.store().join("tmp")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(world.store().join("trash")).unwrap().count(), 0);
 }

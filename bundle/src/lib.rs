@@ -48,6 +48,6 @@ pub use package::{Package, PackageError, PackageOrigin};
 pub use permissions::{Access, FsRequest, NetworkRequest, Origin, Permissions, SubprocessRequest};
 pub use units::{UnitError, format_duration, format_size, parse_count, parse_duration, parse_millicores, parse_size};
 pub use unpack::{
-    Archive, Below, Code, Extracted, Extractor, Order, Refusal, Stop, UnpackError, Unpacked, extract, in_this_process,
-    prepare,
+    Archive, Below, Code, Compared, Extracted, Extractor, Order, Refusal, Stop, UnpackError, Unpacked, check_trees,
+    extract, in_this_process, prepare,
 };

@@ -2,6 +2,7 @@
 //! otherwise: it is streamed, counted, and unpacked beneath a directory handle.
 //! What is refused and what is made harmless stands in `cases/unpack.md`.
 
+mod check;
 mod error;
 mod header;
 mod merge;
@@ -19,6 +20,7 @@ use std::os::fd::OwnedFd;
 use distribution::{Blob, Digest, Rules, StagedLayer, Verified};
 use serde::{Deserialize, Serialize};
 
+pub use check::{Compared, check_trees};
 pub use error::{Code, Refusal, Stop, UnpackError};
 pub use prepare::prepare;
 

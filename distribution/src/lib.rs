@@ -54,6 +54,6 @@ pub use source::{
     resolve,
 };
 pub use store::{
-    Allowance, Blob, BlobLock, BlobReader, BlobWriter, LayerLock, Lease, Made, Origin, Pull, Remembered, Removed,
+    Allowance, Blob, BlobLock, BlobReader, BlobWriter, Kept, LayerLock, Lease, Made, Origin, Pull, Remembered, Removed,
     StagedLayer, Staging, Store, Verdict, Verified,
 };

@@ -36,7 +36,7 @@ pub use collect::{Allowance, Verdict};
 pub use layer::{LayerLock, StagedLayer, Staging};
 pub use pull::Pull;
 pub use refs::{Made, Origin, Remembered};
-pub use remove::{Lease, Removed};
+pub use remove::{Kept, Lease, Removed};
 
 const DIRECTORIES: [&str; 7] = ["blobs/sha256", "layers", "refs", "trash", "tmp", "locks", "blobs"];
 

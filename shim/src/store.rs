@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bundle::build::{BuildOptions, Cage, Caged, build as build_package};
 use bundle::policy::Policy;
-use bundle::{Package, format_size};
+use bundle::{Package, check_trees, format_size};
 use distribution::{
     Allowance, Mode, Network, Pending, Reference, Removed, Store, canonical, configure, push as publish, resolve,
 };
@@ -148,16 +148,29 @@ pub fn cache(command: &cli::Cache, settings: &Settings) -> Result<(), Failure> {
         }
         cli::Cache::Verify { json: as_json } => {
             let verdict = store.verify()?;
+            let compared = check_trees(&store, &unpack::in_a_process)?;
+            store.empty_trash()?;
+            let findings = [verdict.findings, compared.findings].concat();
             if *as_json {
-                show::print_json(
-                    &json!({"blobs": verdict.blobs, "bytes": verdict.bytes, "findings": verdict.findings}),
-                );
+                show::print_json(&json!({
+                    "blobs": verdict.blobs,
+                    "bytes": verdict.bytes,
+                    "layers": compared.good,
+                    "left_out": compared.left_out,
+                    "findings": findings,
+                }));
             } else {
-                verdict.findings.iter().for_each(|finding| outln!("{finding}"));
-                show::say(&format!("{} blobs read, {}", verdict.blobs, format_size(verdict.bytes)));
+                findings.iter().for_each(|finding| outln!("{finding}"));
+                show::say(&format!(
+                    "{} blobs read, {}; {} unpacked layers and trees compared, {} left out",
+                    verdict.blobs,
+                    format_size(verdict.bytes),
+                    compared.good,
+                    compared.left_out
+                ));
             }
-            if !verdict.findings.is_empty() {
-                let what = format!("{} findings in the store", verdict.findings.len());
+            if !findings.is_empty() {
+                let what = format!("{} findings in the store", findings.len());
                 return Err(
                     Failure::new(exit::FINDINGS, what).hint("pull the packages again; what was damaged is set aside")
                 );

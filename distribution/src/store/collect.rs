@@ -62,7 +62,7 @@ impl Store {
     }
 
     /// Reads every blob once, and looks whether each name has all that it needs. A damaged blob is set aside, so that the
-    /// next pull brings it anew. Unpacked layers are not compared with anything.
+    /// next pull brings it anew. What is unpacked is not looked at.
     ///
     /// # Errors
     /// Where the store cannot be read.

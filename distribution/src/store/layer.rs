@@ -29,6 +29,24 @@ impl Store {
         Ok(Staging::Empty(StagedLayer { dir, target, trash, handle, _turn: turn }))
     }
 
+    /// The layers and trees that are unpacked.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub fn unpacked(&self) -> Result<Vec<Digest>> {
+        let names = disk::entries(&self.at("layers"))?.into_iter();
+        let name = |path: PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
+        Ok(names.filter_map(name).filter_map(|name| format!("sha256:{name}").parse().ok()).collect())
+    }
+
+    /// Takes away the tree of a layer, so that it is unpacked anew. Servers that use it go on.
+    ///
+    /// # Errors
+    /// Where it cannot be moved.
+    pub fn set_aside(&self, diff_id: &Digest) -> Result<()> {
+        disk::discard(&self.layer_path(diff_id), &self.at("trash")).map(drop)
+    }
+
     /// Keeps the tree of a layer from being deleted for as long as the lock lives. Removing the layer from the store
     /// still works: its name goes, the tree stays.
     ///

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 
 use super::Store;
-use crate::{Descriptor, Digest, Document, Error, Result, Rules, disk, lock, media_type, rootfs};
+use crate::store::{Blob, Verified};
+use crate::{Descriptor, Digest, Document, Error, ImageManifest, Result, Rules, disk, lock, media_type, rootfs};
 
 /// How deep indexes may lie in one another.
 pub(super) const MAX_NESTING: u32 = 2;
@@ -142,6 +143,33 @@ impl Store {
         }
     }
 
+    /// The images of all names whose manifest and configuration are here and whole.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub fn images(&self) -> Result<Vec<Kept>> {
+        let mut descriptors: Vec<_> = self.list()?.into_iter().map(|name| (name.descriptor, MAX_NESTING)).collect();
+        let (mut seen, mut images) = (BTreeSet::new(), Vec::new());
+        while let Some((descriptor, depth)) = descriptors.pop() {
+            if !seen.insert(descriptor.digest.clone()) {
+                continue;
+            }
+            match self.document(&descriptor) {
+                Some(Document::Manifest(manifest)) => {
+                    let diff_ids = self.diff_ids(&manifest.config);
+                    if let Ok(Some(config)) = self.blob(&manifest.config) {
+                        images.push(Kept { manifest, config, diff_ids });
+                    }
+                }
+                Some(Document::Index(index)) if depth > 0 => {
+                    descriptors.extend(index.manifests.into_iter().map(|child| (child, depth - 1)));
+                }
+                _ => {}
+            }
+        }
+        Ok(images)
+    }
+
     pub(super) fn document(&self, descriptor: &Descriptor) -> Option<Document> {
         let kind = &descriptor.media_type;
         if !media_type::is_index(kind) && !media_type::is_manifest(kind) {
@@ -155,6 +183,17 @@ impl Store {
         let bytes = self.blob(config).ok().flatten().and_then(|blob| blob.bytes().ok());
         bytes.and_then(|bytes| rootfs::diff_ids(&bytes).ok()).unwrap_or_default()
     }
+}
+
+/// An image in the store.
+#[derive(Debug)]
+pub struct Kept {
+    /// Its manifest.
+    pub manifest: ImageManifest,
+    /// Its configuration.
+    pub config: Verified<Blob>,
+    /// Digests of its layers' content, the lowest first; none where the configuration is not understood.
+    pub diff_ids: Vec<Digest>,
 }
 
 #[derive(Default)]
