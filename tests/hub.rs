@@ -9,7 +9,7 @@ use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
 use crate::command::Ended;
-use crate::fake::{Call, Fake, Reply};
+use crate::fake::{Call, Ending, Fake, Reply};
 use crate::image::sha256;
 use crate::probe;
 use crate::world::{World, as_each_user};
@@ -22,6 +22,7 @@ as_each_user! {
     what_does_not_fit_together_is_refused,
     a_digest_that_is_a_path_is_refused,
     a_bundle_that_reaches_outside_is_refused,
+    a6_a_bundle_goes_on_where_it_broke_off,
     a_revoked_version_never_runs,
     requests_for_everything_are_refused,
     a_login_by_password_or_token,
@@ -37,6 +38,17 @@ pub struct Package {
     bundle: Vec<u8>,
     /// Changes the answer to `resolve`.
     lie: Arc<dyn Fn(&mut Value) + Send + Sync>,
+}
+
+/// Bytes, or what a request asks for of them.
+fn from_byte(bytes: &[u8], call: &Call) -> Reply {
+    let from =
+        call.header("range").and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse::<usize>().ok());
+    match from {
+        Some(from) => Reply::new(206, &bytes[from..])
+            .header("content-range", format!("bytes {from}-{}/{}", bytes.len() - 1, bytes.len())),
+        None => Reply::new(200, bytes),
+    }
 }
 
 fn digest(bytes: &[u8]) -> String {
@@ -142,7 +154,7 @@ impl Package {
         }
         match path.strip_prefix("/v1/org/acme/artifacts/") {
             Some(rest) if rest == format!("{manifest}/manifest") => Reply::new(200, self.manifest_bytes()),
-            Some(rest) if rest == format!("{bundle}/bundle") => Reply::new(200, &*self.bundle),
+            Some(rest) if rest == format!("{bundle}/bundle") => from_byte(&self.bundle, call),
             _ => not_found(),
         }
     }
@@ -285,6 +297,33 @@ fn a_digest_that_is_a_path_is_refused(world: &World) {
         let ended = run(world, &hub, "acme/tool", &["exit", "4"]).expect(122);
         ended.explains(&["not a digest"]);
         ended.check(victim.exists() && hub.count("GET", "/artifacts/") == 0, key);
+    }
+}
+
+/// By a range where the hub knows ranges, else from the beginning; and one that sends another range is not believed.
+fn a6_a_bundle_goes_on_where_it_broke_off(world: &World) {
+    for (ranges, code) in [("known", 0), ("unknown", 0), ("wrong", 120)] {
+        let package = Package::new();
+        let length = package.bundle.len();
+        let broken = std::sync::atomic::AtomicBool::new(false);
+        let hub = Fake::serve(move |call| {
+            let reply = package.answer(call);
+            match (call.path.ends_with("/bundle"), call.header("range")) {
+                (true, None) if !broken.swap(true, std::sync::atomic::Ordering::SeqCst) => {
+                    reply.ending(Ending::CutAfter(length / 2))
+                }
+                (true, Some(_)) if ranges == "unknown" => Reply::new(200, &*package.bundle),
+                (true, Some(_)) if ranges == "wrong" => {
+                    reply.header("content-range", format!("bytes 1-{0}/{0}", length - 1))
+                }
+                _ => reply,
+            }
+        });
+        world.smcp(["cache", "rm", "--all"]).run().ok();
+        let ended = run(world, &hub, "acme/tool", &["exit", "0"]);
+        ended.check(ended.code() == code, &format!("ranges are {ranges}: exit {code} was expected"));
+        let asked: Vec<_> = hub.calls().iter().filter_map(|call| call.header("range").map(str::to_owned)).collect();
+        assert_eq!(asked, [format!("bytes={}-", length / 2)], "ranges are {ranges}");
     }
 }
 

@@ -4,12 +4,13 @@
 //! Its digests are checked where they are used, its urls are not followed: content is asked for by digest, at the hub
 //! itself. Nothing that it says is signed.
 
-use std::time::Duration;
+use std::io::Read;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::registry::{Answer, Body, Patience, Request, Session};
+use crate::registry::{Answer, Body, Download, Origin, Patience, Request, Session, from_byte};
 use crate::store::{Blob, Verified};
 use crate::url::{self, Url};
 use crate::{Descriptor, Digest, Error, Network, Result, Selector, Store, json as strict, media_type};
@@ -19,7 +20,6 @@ const MAX_ANSWER: usize = 1 << 20;
 const MAX_MANIFEST: usize = 10 << 20;
 const MAX_BUNDLE: u64 = 100 << 20;
 const DOCUMENT: Duration = Duration::from_secs(60);
-const BUNDLE: Duration = Duration::from_secs(3600);
 
 /// Annotations of an image that was made of what a hub delivered: the digests of its manifest and its bundle.
 pub const HUB_MANIFEST: &str = "info.mcp-hub.smcp.hub.manifest";
@@ -207,14 +207,7 @@ impl Hub {
         if let Some(kept) = store.blob(&want)? {
             return Ok(kept);
         }
-        self.session.patience().repeat(|| {
-            let url = self.url(&format!("/v1/org/{}/artifacts/{}/bundle", self.org, part.digest));
-            let answer = self.found(self.session.run(&Request::new("GET", url))?, part.digest.as_str())?;
-            store.ingest(answer.body(BUNDLE), &want).map_err(|error| match error {
-                Error::Broken { source, .. } => self.broke(source.to_string()),
-                other => other,
-            })
-        })
+        store.ingest(Download::start(BundleOf(self), &want)?, &want)
     }
 
     /// Publishes a bundle: announced, sent, finished. The hub analyses it and makes a version of it, or not.
@@ -281,9 +274,24 @@ impl Hub {
     fn wrong(&self, why: &str) -> Error {
         Error::Verification { what: format!("the hub's answer for {}", self.place()), why: why.into() }
     }
+}
 
-    fn broke(&self, why: String) -> Error {
-        Error::Network { host: self.session.host().into(), why }
+/// A bundle on its way here. Nothing says that a hub, or the storage that it redirects to, knows ranges: one that does not begins anew.
+struct BundleOf<'a>(&'a Hub);
+
+impl Origin for BundleOf<'_> {
+    fn host(&self) -> &str {
+        self.0.session.host()
+    }
+
+    fn open(&mut self, descriptor: &Descriptor, at: u64, until: Instant) -> Result<Box<dyn Read + Send>> {
+        let Hub { session, org, .. } = self.0;
+        session.patience().repeat(|| {
+            let request =
+                Request::new("GET", self.0.url(&format!("/v1/org/{org}/artifacts/{}/bundle", descriptor.digest)));
+            let found = |answer| self.0.found(answer, descriptor.digest.as_str());
+            from_byte(session, request, found, descriptor, at, until)
+        })
     }
 }
 

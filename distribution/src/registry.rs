@@ -19,7 +19,8 @@ use crate::store::{Blob, Verified};
 use crate::url::Url;
 use crate::{Access, Algorithm, Descriptor, Digest, Document, Error, Kind, MAX_MANIFEST, Network, Result, json};
 
-pub(crate) use download::Download;
+use download::First;
+pub(crate) use download::{Download, Origin, from_byte};
 pub(crate) use http::{Answer, Body, Http, Request};
 pub(crate) use patience::Patience;
 pub(crate) use session::Session;
@@ -105,8 +106,8 @@ impl Sources {
     }
 
     /// The body of a blob, to be hashed by whoever reads it.
-    pub(crate) fn blob(&self, descriptor: &Descriptor) -> Result<Download<'_>> {
-        Download::start(&self.0, descriptor)
+    pub(crate) fn blob(&self, descriptor: &Descriptor) -> Result<Download<First<'_>>> {
+        Download::start(First(&self.0), descriptor)
     }
 }
 
