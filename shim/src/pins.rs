@@ -103,16 +103,21 @@ impl Place {
         Ok(lines)
     }
 
-    /// Keeps a whole list as accepted, where nothing of its kind is yet or that is of another version.
-    fn keep(&self, run: Ulid, kind: Kind, list: List) -> Result<(), Failure> {
+    /// Keeps a whole list as accepted: one that was certified, or the first of its kind.
+    fn keep(&self, run: Ulid, kind: Kind, list: List, is_certified: bool) -> Result<(), Failure> {
         let mut known = Known::read(&self.accepted_file())?.unwrap_or_else(|| self.nothing(run));
         // Another run of the same package may have been first.
-        known.lists.entry(kind).or_insert(list);
+        if is_certified || !known.lists.contains_key(&kind) {
+            known.lists.insert(kind, list);
+        }
         known.write(&self.accepted_file())?;
         self.remove_old()
     }
 
     /// Keeps what differs, for whoever accepts it.
+    ///
+    /// # Errors
+    /// Where it cannot be read or written.
     pub fn keep_seen(&self, run: Ulid, kind: Kind, list: List, is_whole: bool) -> Result<(), Failure> {
         let before = Known::read(&self.seen_file())?.filter(|known| known.run == run.to_string());
         let mut known = before.unwrap_or_else(|| self.nothing(run));
@@ -222,11 +227,13 @@ pub fn of_run(
         return Ok(None);
     }
     let place = Place::of(settings, verdict, resolved, package);
+    // By what it is made is none of its name.
+    let name = resolved.name.split('?').next().unwrap_or(&resolved.name);
     let pins = Pins {
         blocks: value == Pin::Block,
         accepted: place.accepted()?,
         certified: verdict.judgement.standing.tools.clone(),
-        words: Words { package: plain(&resolved.name, NAME), demand: format!("policy.tools.pin is {value}, {source}") },
+        words: Words { package: plain(name, NAME), demand: format!("policy.tools.pin is {value}, {source}") },
     };
     Ok(Some((place, pins)))
 }
@@ -268,13 +275,17 @@ impl Keeper {
     /// Takes what was found out. What a person has to be told is added to `told`, for stderr.
     pub fn hear(&mut self, found: Found, told: &mut Vec<u8>) {
         let kept = match found {
-            Found::Accepted(kind, list) => self.place.keep(self.run, kind, list),
+            Found::Accepted(kind, list) => self.place.keep(self.run, kind, list, self.certified && kind == Kind::Tools),
             Found::Changed { changes, kind, seen, is_whole } => {
                 if self.told < MOST_TOLD {
                     self.told += 1;
                     self.tell(kind, &changes, told);
                 }
-                self.place.keep_seen(self.run, kind, seen, is_whole)
+                // Nobody can say of what cannot be compared that it is good.
+                match changes.iter().any(Change::is_unreadable) {
+                    true => Ok(()),
+                    false => self.place.keep_seen(self.run, kind, seen, is_whole),
+                }
             }
         };
         if let Err(failure) = kept {
@@ -298,7 +309,7 @@ impl Keeper {
             &format!("{word}: the {} of {} are not those that were {than}{outcome}:", kind.words().1, self.package),
         );
         lines.iter().for_each(|line| say(told, &format!("  {line}")));
-        if than == "accepted" {
+        if than == "accepted" && !changes.iter().any(Change::is_unreadable) {
             say(told, &format!("hint: read what changed; `smcp accept {}` accepts it", self.package));
         }
     }

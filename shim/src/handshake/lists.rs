@@ -261,6 +261,11 @@ impl Change {
         !matches!(self, Change::Missing { .. })
     }
 
+    /// Whether it cannot be compared at all.
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self, Change::Unreadable { .. })
+    }
+
     /// Of which item it is, where it is of one.
     pub fn name(&self) -> Option<&str> {
         match self {

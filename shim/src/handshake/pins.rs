@@ -278,7 +278,11 @@ impl Watch {
             kind.words().1,
             self.past(),
             briefs.join("; "),
-            self.next_step()
+            if changes.iter().any(Change::is_unreadable) {
+                "its publisher can correct that".into()
+            } else {
+                self.next_step()
+            }
         )
     }
 }
