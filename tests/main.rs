@@ -37,6 +37,7 @@ mod registry;
 mod remains;
 mod run_amounts;
 mod run_audit;
+mod run_calls;
 mod run_ceilings;
 mod run_denies;
 mod run_exit;

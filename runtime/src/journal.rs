@@ -117,9 +117,22 @@ impl Notes {
         self.write(Event::Changed, &object(about));
     }
 
+    /// Writes calls of tools in the same way, all under one lock of the log. How many of them are in it.
+    pub fn called(&mut self, calls: &[Map<String, Value>]) -> usize {
+        let entries: Vec<_> = calls.iter().map(|fields| (Event::Call, fields)).collect();
+        let (mut count, files) = (0, self.journal.files());
+        let written = files.and_then(|files| self.journal.append_all(files, self.run, None, &entries, &mut count));
+        self.told(written);
+        count
+    }
+
     fn write(&mut self, event: Event, fields: &Map<String, Value>) {
         let files = self.journal.files();
         let written = files.and_then(|files| self.journal.append(files, self.run, None, event, fields));
+        self.told(written);
+    }
+
+    fn told(&mut self, written: io::Result<()>) {
         if let Err(why) = written
             && !std::mem::replace(&mut self.failed, true)
         {
@@ -168,9 +181,23 @@ pub struct Ending {
     /// What it connected to with how many bytes, and what it was refused how often; of a run that was granted some network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub egress: Option<Totals>,
+    /// How many calls of tools stand in the log, of a run whose calls were to be written there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calls: Option<Calls>,
     /// Which files and programs it asked for, of a run whose calls were recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<crate::Asked>,
+}
+
+/// Calls of tools in the audit log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Calls {
+    /// Those that have a line each.
+    pub written: u64,
+    /// Those that have none, since the log could not be written fast enough or at all.
+    pub dropped: u64,
+    /// Messages that were too large to be read, and may have been calls or the answers to some.
+    pub unread: u64,
 }
 
 impl Ending {
@@ -351,45 +378,65 @@ impl Journal {
         event: Event,
         fields: &Map<String, Value>,
     ) -> io::Result<()> {
+        self.append_all(files, run, underway, &[(event, fields)], &mut 0)
+    }
+
+    /// Writes entries under one lock in the same way, and counts those that are written.
+    fn append_all(
+        &self,
+        files: Files,
+        run: Ulid,
+        underway: Option<&Underway>,
+        entries: &[(Event, &Map<String, Value>)],
+        written: &mut usize,
+    ) -> io::Result<()> {
         let Files { log, head: head_file } = files;
         let (mut log, mut size) = files::lock(log, &self.log)?;
         if size >= self.most && self.rotate(&log, size)? {
             (log, size) = files::lock(files::open(&self.log)?, &self.log)?;
         }
-        let tail = if size == 0 { Tail::of_rotated(&self.log)? } else { Tail::of(&log, size)? };
-        let head = head_file.read().unwrap_or_default();
-        let next = chain::after(&tail, &head);
-        let mut entry = Map::new();
-        entry.insert("run".into(), json!(run.to_string()));
-        entry.insert("seq".into(), json!(next.seq));
-        entry.insert("prev".into(), json!(next.prev.as_ref().map(Digest::hex)));
-        if let Some(before) = &next.torn {
-            entry.insert("torn".into(), json!(before.as_ref().map(Digest::hex)));
+        let mut tail = if size == 0 { Tail::of_rotated(&self.log)? } else { Tail::of(&log, size)? };
+        let mut head = head_file.read().unwrap_or_default();
+        for (event, fields) in entries {
+            let next = chain::after(&tail, &head);
+            let mut entry = Map::new();
+            entry.insert("run".into(), json!(run.to_string()));
+            entry.insert("seq".into(), json!(next.seq));
+            entry.insert("prev".into(), json!(next.prev.as_ref().map(Digest::hex)));
+            if let Some(before) = &next.torn {
+                entry.insert("torn".into(), json!(before.as_ref().map(Digest::hex)));
+            }
+            entry.insert("time".into(), json!(Timestamp::now().to_string()));
+            entry.insert("event".into(), json!(event.name()));
+            entry.extend((*fields).clone());
+            let mut line = serde_json::to_vec(&entry)?;
+            let link = Link { seq: next.seq, hash: Digest::of(&line) };
+            line.push(b'\n');
+            // A line that a crash tore stays as it is; the next one starts on a line of its own.
+            if tail.unended {
+                line.insert(0, b'\n');
+            }
+            if let Some(underway) = underway {
+                underway.note(*event, &self.log, size + u64::from(tail.unended))?;
+            }
+            // Before the line: one that the head has not heard of was not written by smcp.
+            head_file.write(&Head { next: Some(link.clone()), ..head })?;
+            if let Err(why) = log.write_all(&line) {
+                // What of it is there would look as if a crash had torn it.
+                let _ = log.set_len(size);
+                return Err(why);
+            }
+            if *event == Event::Begin {
+                log.sync_data()?;
+            }
+            size += line.len() as u64;
+            head = link.into();
+            head_file.write(&head)?;
+            // What the next line follows is what the head says.
+            tail = Tail::default();
+            *written += 1;
         }
-        entry.insert("time".into(), json!(Timestamp::now().to_string()));
-        entry.insert("event".into(), json!(event.name()));
-        entry.extend(fields.clone());
-        let mut line = serde_json::to_vec(&entry)?;
-        let link = Link { seq: next.seq, hash: Digest::of(&line) };
-        line.push(b'\n');
-        // A line that a crash tore stays as it is; the next one starts on a line of its own.
-        if tail.unended {
-            line.insert(0, b'\n');
-        }
-        if let Some(underway) = underway {
-            underway.note(event, &self.log, size + u64::from(tail.unended))?;
-        }
-        // Before the line: one that the head has not heard of was not written by smcp.
-        head_file.write(&Head { next: Some(link.clone()), ..head })?;
-        if let Err(why) = log.write_all(&line) {
-            // What of it is there would look as if a crash had torn it.
-            let _ = log.set_len(size);
-            return Err(why);
-        }
-        if event == Event::Begin {
-            log.sync_data()?;
-        }
-        head_file.write(&link.into())
+        Ok(())
     }
 
     /// Gives a locked log of some size the name under which it stays, and makes a new one; whoever waits for its lock looks

@@ -31,6 +31,8 @@ pub enum Event {
     Begin,
     /// Something that the run was denied.
     Denied,
+    /// A call of a tool.
+    Call,
     /// Lists of the server that are others than were accepted.
     Changed,
     /// The last.
@@ -43,6 +45,7 @@ impl Event {
         match self {
             Event::Begin => "begin",
             Event::Denied => "denied",
+            Event::Call => "call",
             Event::Changed => "changed",
             Event::End => "end",
         }
@@ -89,7 +92,7 @@ impl Underway {
                 text.extend_from_slice(log.as_os_str().as_bytes());
                 self.file.write_all_at(&text, 0)
             }
-            Event::Denied | Event::Changed => Ok(()),
+            Event::Denied | Event::Call | Event::Changed => Ok(()),
             Event::End => self.file.write_all_at(format!("{offset:020}").as_bytes(), 21),
         }
     }

@@ -166,6 +166,13 @@ fn row(entry: &Value, run: &str, event: &str, reference: &str) -> String {
             let port = entry["port"].as_u64().map_or(String::new(), |port| format!(" port {port}"));
             format!("{}{port}: {}", text(&entry["host"]), text(&entry["why"]).replace('-', " "))
         }
+        "call" => {
+            let took = entry["duration_us"]
+                .as_u64()
+                .map_or(String::new(), |took| format!(" in {}.{:03} ms", took / 1000, took % 1000));
+            let refused = if entry["refused"] == true { ", refused by smcp" } else { "" };
+            format!("{}: {}{took}{refused}", text(&entry["tool"]), text(&entry["outcome"]))
+        }
         "changed" => {
             let lines = entry["changes"].as_array().into_iter().flatten().map(text);
             let withheld = if entry["withheld"] == true { " (withheld)" } else { "" };

@@ -231,7 +231,7 @@ pub struct AuditShow {
     /// Ends of this cause alone, as exited, denied, memory or lost
     #[arg(long, value_name = "CAUSE")]
     pub cause: Option<String>,
-    /// Entries of this kind alone: begin, denied, changed or end
+    /// Entries of this kind alone: begin, denied, call, changed or end
     #[arg(long, value_name = "EVENT")]
     pub event: Option<String>,
     /// The newest N of them
@@ -358,6 +358,9 @@ pub struct Run {
     /// `auto` means, or directly by the client's own descriptors
     #[arg(long, value_name = "auto|filter|direct")]
     pub relay: Option<Relay>,
+    /// Write a line of the audit log for each call of a tool: its name, a digest of its arguments, how long, to what end
+    #[arg(long)]
+    pub audit_calls: bool,
     /// As root: who the server is, in place of an unprivileged uid of its own
     #[arg(long, value_name = "UID|root")]
     pub user: Option<String>,

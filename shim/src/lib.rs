@@ -9,6 +9,7 @@ mod answer;
 mod asking;
 mod audit;
 mod bring;
+mod calls;
 pub mod cli;
 mod doctor;
 mod evidence;

@@ -8,7 +8,7 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use runtime::journal::Ending;
+use runtime::journal::{Calls, Ending};
 use runtime::{Cage, How, Limit, Masked, Outcome, Plan, Remains, Signals};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags};
@@ -69,6 +69,8 @@ pub struct Passed {
     pub broken: Option<Broken>,
     /// Lines of the server's that were no messages, where that was looked at.
     pub stray_lines: Option<u64>,
+    /// What came of its calls, where they were written down.
+    pub calls: Option<Calls>,
     /// What was read of the session, where something was.
     pub session: Option<Session>,
 }
@@ -155,6 +157,7 @@ impl Passed {
             bytes_out: Some(self.bytes_out),
             stray_lines: self.stray_lines,
             egress: (!plan.egress.is_empty()).then_some(self.outcome.egress),
+            calls: self.calls,
             asked: self.outcome.asked,
             ..Ending::default()
         };
@@ -296,9 +299,10 @@ pub fn pass(
     let (asked, step) = (ladder.asked, ladder.step);
     let (outcome, remains) = cage.wait()?;
     let (bytes_in, bytes_out, broken) = (input.bytes, output.bytes, talk.broken);
+    let calls = std::mem::take(&mut talk.witness).end(talk.handshake.as_deref_mut());
     let session = talk.session();
     let stray_lines = session.as_ref().map(|session| session.handshake.strays());
-    Ok(Passed { outcome, remains, bytes_in, bytes_out, asked, step, broken, stray_lines, session })
+    Ok(Passed { outcome, remains, bytes_in, bytes_out, asked, step, broken, stray_lines, calls, session })
 }
 
 /// Whether a descriptor is what a client holds a server by: a pipe or a socket.

@@ -24,6 +24,7 @@ use crate::accept::{self, Acceptance};
 use crate::answer::{PATIENCE, answer};
 use crate::asking::{About, Asking};
 use crate::bring::{Bring, Wanted, held};
+use crate::calls::Calls;
 use crate::cli;
 use crate::exit::{self, Failure};
 use crate::handshake::{Channels, Due, Duties, Handshake, Pins, Warning, Why};
@@ -273,7 +274,8 @@ fn story(
     let proxies = if plan.egress.is_empty() { Proxies::none() } else { settings.proxies()? };
     let (place, pins) = pins::of_run(&verdict, &resolved, &package, settings)?.unzip();
     record.pinned(pins.as_ref());
-    let way = way(typed, settings, &verdict, warning.as_ref(), pins.clone())?;
+    let audits_calls = typed.audit_calls || settings.audit_calls;
+    let way = way(typed, settings, &verdict, warning.as_ref(), pins.clone(), audits_calls)?;
     if let Way::Direct = way {
         ahead.direct();
     }
@@ -287,9 +289,10 @@ fn story(
     let mut notes = ticket.notes(journal);
     let texts = || Texts::without(secrets.clone());
     let keeper = place.zip(pins).map(|(place, pins)| Keeper::new(place, &pins, ticket.notes(journal), texts()));
-    let witness = Witness { keeper };
-    let (mut texts, mut last_texts) = (texts(), texts());
-    let cage = cage.start(ticket, Box::new(move |refused| notes.denied(&texts.refusal(refused))))?;
+    let of_calls = audits_calls.then(|| (ticket.notes(journal), texts()));
+    let (mut of_refusals, mut last_texts) = (texts(), texts());
+    let cage = cage.start(ticket, Box::new(move |refused| notes.denied(&of_refusals.refusal(refused))))?;
+    let witness = Witness { keeper, calls: of_calls.map(|(notes, texts)| Calls::new(notes, texts)) };
     let words = Words::new(secrets, Some(Ring::new(&settings.state, run)));
     let mut passed = relay::pass(cage, &signals, plan.limits.timeout(), way, words, witness)
         .map_err(|why| Failure::new(exit::CAGE, format!("the relay failed: {why}")))?;
@@ -343,13 +346,14 @@ fn channels(verdict: &Verdict) -> Channels {
 }
 
 /// How bytes pass: through the filter, with what is due, or for whoever asks for that directly. Then a package without a
-/// score is warned of in the audit log alone; a low score, rules on tools and pins take the filter all the same.
+/// score is warned of in the audit log alone; a low score, rules on tools, pins and a record of calls take the filter all the same.
 fn way(
     typed: &cli::Run,
     settings: &Settings,
     verdict: &Verdict,
     warning: Option<&Warning>,
     pins: Option<Pins>,
+    calls: bool,
 ) -> Result<Way, Failure> {
     let due = warning.map(|warning| {
         let otherwise = channels(verdict);
@@ -358,14 +362,17 @@ fn way(
     });
     let rules = &verdict.policy.tools;
     let tools = (!rules.allow.is_empty() || !rules.deny.is_empty()).then(|| rules.clone());
-    let must_filter = tools.is_some() || pins.is_some() || warning.is_some_and(|warning| warning.why == Why::Low);
+    let must_filter =
+        tools.is_some() || pins.is_some() || calls || warning.is_some_and(|warning| warning.why == Why::Low);
     let asks = typed.relay.unwrap_or(settings.relay) == cli::Relay::Direct;
     if asks && must_filter {
-        show::warn("--relay direct is not followed: a warning of a low score and policy.tools need the filter");
+        show::warn(
+            "--relay direct is not followed: a warning of a low score, policy.tools and --audit-calls need the filter",
+        );
     }
     if !asks || must_filter {
         let notifies = channels(verdict).notification;
-        return Ok(Way::Filter(Box::new(Handshake::new(Duties { warning: due, tools, pins, notifies }))));
+        return Ok(Way::Filter(Box::new(Handshake::new(Duties { warning: due, tools, pins, notifies, calls }))));
     }
     let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
     match [("input", stdin), ("output", stdout)].into_iter().find(|(_, fd)| !relay::is_of_a_client(*fd)) {

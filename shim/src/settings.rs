@@ -67,6 +67,8 @@ pub struct Settings {
     pub pull_patience: Duration,
     /// How bytes pass between client and server, `relay`.
     pub relay: cli::Relay,
+    /// Whether each call of a tool gets a line of the audit log, `audit_calls`.
+    pub audit_calls: bool,
     /// `off`, `error`, `warn`, `info`, `debug` or `trace`.
     pub log_level: String,
 }
@@ -117,6 +119,7 @@ impl Settings {
             refresh: Duration::from_secs(24 * 3600),
             pull_patience: PULL_PATIENCE,
             relay: cli::Relay::Auto,
+            audit_calls: false,
             log_level: "warn".into(),
         }
     }
@@ -278,6 +281,9 @@ impl Settings {
                 self.audit_max_size =
                     if size >= LEAST_LOG { size } else { return Err(format!("{value:?} is less than 4K")) };
             }
+            "audit_calls" => {
+                self.audit_calls = value.parse().map_err(|_| format!("{value:?} is neither true nor false"))?;
+            }
             "log_level" => {
                 if !LEVELS.contains(&value) {
                     return Err(format!("{value:?} is none of {}", LEVELS.join(", ")));
@@ -356,7 +362,7 @@ const LEAST_LOG: u64 = 4096;
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Keys with a value, as `set` takes them.
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "registry_url",
     "proxy_https",
     "proxy_no_proxy",
@@ -365,6 +371,7 @@ const KEYS: [&str; 18] = [
     "cache_max_age",
     "audit_log_file",
     "audit_max_size",
+    "audit_calls",
     "log_level",
     "refresh",
     "pull_patience",
@@ -389,6 +396,7 @@ struct File {
     cache_max_age: Option<String>,
     audit_log_file: Option<String>,
     audit_max_size: Option<Scalar>,
+    audit_calls: Option<Scalar>,
     log_level: Option<String>,
     refresh: Option<Scalar>,
     pull_patience: Option<Scalar>,
@@ -449,11 +457,12 @@ struct PolicyFile {
     policy: Option<Section>,
 }
 
-/// A number or a text: `1000` and `"1000"` mean the same.
+/// A number, a word or a text: `1000` and `"1000"` mean the same.
 #[derive(Clone, Deserialize)]
 #[serde(untagged)]
 enum Scalar {
     Number(u64),
+    Truth(bool),
     Text(String),
 }
 
@@ -463,6 +472,7 @@ impl File {
         let scalar = |value: &Option<Scalar>| {
             value.as_ref().map(|value| match value {
                 Scalar::Number(number) => number.to_string(),
+                Scalar::Truth(truth) => truth.to_string(),
                 Scalar::Text(text) => text.clone(),
             })
         };
@@ -475,6 +485,7 @@ impl File {
             ("cache_max_age", text(&self.cache_max_age)),
             ("audit_log_file", text(&self.audit_log_file)),
             ("audit_max_size", scalar(&self.audit_max_size)),
+            ("audit_calls", scalar(&self.audit_calls)),
             ("log_level", text(&self.log_level)),
             ("refresh", scalar(&self.refresh)),
             ("pull_patience", scalar(&self.pull_patience)),
@@ -658,6 +669,7 @@ mod tests {
             ("relay: automatic", "relay: \"automatic\" is none of auto, filter, direct"),
             ("cache_dir: relative", "cache_dir"),
             ("audit_max_size: 4000", "audit_max_size"),
+            ("audit_calls: 1", "audit_calls"),
             ("policy: {ceilings: {network: {allow: [], alow: []}}}", "alow"),
             ("policy: {ceilings: {network: {allow: [a.test, '*']}}}", "policy.ceilings.network.allow[1]: `*`"),
             ("policy: {ceilings: {network: {deny: ['a.test:http']}}}", "`http` is no port"),

@@ -1,5 +1,8 @@
 //! Who hears what the filter reads of a session, beside what it passes on.
 
+use runtime::journal;
+
+use crate::calls::Calls;
 use crate::handshake::Handshake;
 use crate::pins::Keeper;
 
@@ -8,6 +11,8 @@ use crate::pins::Keeper;
 pub struct Witness {
     /// Keeps what the server lists.
     pub keeper: Option<Keeper>,
+    /// Writes down the calls of tools.
+    pub calls: Option<Calls>,
 }
 
 impl Witness {
@@ -16,5 +21,19 @@ impl Witness {
         if let Some(keeper) = &mut self.keeper {
             handshake.found().into_iter().for_each(|found| keeper.hear(found, told));
         }
+        if let Some(calls) = &mut self.calls {
+            handshake.called().into_iter().for_each(|called| calls.note(called));
+        }
+    }
+
+    /// Takes the end of the session; what came of its calls, where they are written down.
+    pub fn end(self, handshake: Option<&mut Handshake>) -> Option<journal::Calls> {
+        let mut calls = self.calls?;
+        let mut unread = 0;
+        if let Some(handshake) = handshake {
+            unread = handshake.calls_end();
+            handshake.called().into_iter().for_each(|called| calls.note(called));
+        }
+        Some(calls.finish(unread))
     }
 }

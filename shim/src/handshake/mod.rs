@@ -9,6 +9,7 @@
 //! question; two answers; members that are there twice, spelled by `\u`; `null` in place of a text. So whatever a client may
 //! take for the answer gets the text: any answer of a handshake's shape, each one of equal members.
 
+mod calls;
 mod edit;
 mod id;
 mod json;
@@ -22,6 +23,8 @@ mod warning;
 
 use memchr::memchr;
 
+use calls::Calling;
+pub use calls::{Called, Outcome};
 use edit::Edits;
 use id::Id;
 use json::{Span, elements, means, members, unescaped};
@@ -78,6 +81,10 @@ pub struct Handshake {
     duties: Duties,
     /// What was seen of the server's lists, where they are held to something.
     watch: Option<pins::Watch>,
+    /// Calls of tools that are over, where they are recorded.
+    called: Vec<Called>,
+    /// Messages that were too large to be read for that.
+    unread: u64,
     client: ClientLine,
     server: ServerLine,
     /// Requests whose answers matter.
@@ -144,6 +151,8 @@ struct Asked {
     listens: bool,
     /// Of a list, the page that it wants.
     cursor: Option<String>,
+    /// Of a call that is recorded, which.
+    call: Option<Box<Calling>>,
 }
 
 /// What was asked.
@@ -172,6 +181,8 @@ enum ServerLine {
     Beginning(Vec<u8>),
     /// In a message that is passed on as it comes.
     Message,
+    /// The same, and this much of it is there to be read once it is whole.
+    Read(Vec<u8>),
     /// In a message that is read as a whole, of which this much is there.
     Held(Vec<u8>),
     /// In a line that is no message.
@@ -184,6 +195,8 @@ impl Handshake {
         Handshake {
             watch: duties.pins.take().map(pins::Watch::new),
             duties,
+            called: Vec::new(),
+            unread: 0,
             client: ClientLine::Read(Vec::new()),
             server: ServerLine::Beginning(Vec::new()),
             asked: Vec::new(),
@@ -223,9 +236,21 @@ impl Handshake {
         self.watch.as_mut().map(pins::Watch::take).unwrap_or_default()
     }
 
+    /// The calls of tools that are over since this was asked last, where they are recorded.
+    pub fn called(&mut self) -> Vec<Called> {
+        std::mem::take(&mut self.called)
+    }
+
+    /// Takes it that no answer comes any more. How many messages were too large to be read for what is recorded.
+    pub fn calls_end(&mut self) -> u64 {
+        let waiting = self.asked.iter_mut().filter_map(|asked| asked.call.take());
+        self.called.extend(waiting.map(|call| call.over(Outcome::Unanswered)));
+        self.unread
+    }
+
     /// Whether the client has a part of a line, and waits for its end.
     pub fn is_within_a_line(&self) -> bool {
-        matches!(self.server, ServerLine::Message)
+        matches!(self.server, ServerLine::Message | ServerLine::Read(_))
     }
 
     /// Whether requests wait for an answer. Once the client has said all, these are all that do.
@@ -257,6 +282,7 @@ impl Handshake {
                     if holds {
                         return Err(Broken::TooLargeToJudge);
                     }
+                    self.unread += u64::from(self.duties.calls);
                     self.client = if is_whole { ClientLine::Read(Vec::new()) } else { ClientLine::Skipped };
                 }
                 ClientLine::Read(held) if is_whole => {
@@ -288,7 +314,7 @@ impl Handshake {
         let answered = ids(last.answers, |line, message| message.last(line, "method").is_none());
         for id in ids(last.requests, |line, message| message.last(line, "method").is_some()) {
             if !answered.iter().chain(self.asked.iter().map(|asked| &asked.id)).any(|known| known.is(&id)) {
-                self.remember(Asked { id, what: What::Other, listens: false, cursor: None });
+                self.remember(Asked { id, what: What::Other, listens: false, cursor: None, call: None });
             }
         }
         self.unseen = last.unseen as usize;
@@ -343,7 +369,8 @@ impl Handshake {
             self.server = match kind {
                 None => ServerLine::Beginning(beginning.to_owned()),
                 Some(Line::Stray) => ServerLine::Stray,
-                Some(Line::Message) if self.reads_answers() => ServerLine::Held(Vec::new()),
+                Some(Line::Message) if self.changes_answers() => ServerLine::Held(Vec::new()),
+                Some(Line::Message) if self.reads_answers() => ServerLine::Read(Vec::new()),
                 Some(Line::Message) => ServerLine::Message,
             };
             match kind {
@@ -383,6 +410,26 @@ impl Handshake {
                 out.to_client.extend_from_slice(part);
                 out.to_client.append(&mut self.later);
                 Ok(false)
+            }
+            ServerLine::Read(mut copy) => {
+                let is_read = copy.len() + part.len() <= MOST_HELD;
+                if is_read && is_whole {
+                    let is_here = copy.is_empty();
+                    copy.extend_from_slice(if is_here { &[] } else { part });
+                    // Nothing of it is changed: the client has it.
+                    self.answer(if is_here { part } else { &copy });
+                } else if is_read {
+                    copy.extend_from_slice(part);
+                    self.server = ServerLine::Read(copy);
+                } else {
+                    self.unread += 1;
+                }
+                // Answers of smcp's own come as after any message.
+                if is_whole {
+                    self.server = ServerLine::Message;
+                    return self.known(part, true, out, before);
+                }
+                Ok(true)
             }
             ServerLine::Stray => {
                 self.server = next.unwrap_or(ServerLine::Stray);
@@ -434,6 +481,7 @@ impl Handshake {
                 edits.apply(&held, &mut out.to_client);
             }
             ServerLine::Message => {}
+            ServerLine::Read(copy) => drop(self.answer(&copy)),
             ServerLine::Stray => {
                 out.stray.push(b'\n');
                 self.server = ServerLine::Beginning(Vec::new());
@@ -453,9 +501,15 @@ impl Handshake {
         self.phase == Phase::Open
             || self.duties.tools.is_some()
             || self.watch.is_some()
+            || self.duties.calls
             || later.tools
             || (later.result && !self.in_result)
             || (!self.settled && (later.instructions || later.notification && !self.notified))
+    }
+
+    /// Whether something may have to be changed in the next answer, or put before it.
+    fn changes_answers(&self) -> bool {
+        self.phase == Phase::Open || self.ended || self.asked.iter().any(|asked| self.is_changed(asked))
     }
 
     /// Whether the next answer has to be read.
@@ -487,6 +541,7 @@ impl Handshake {
                 watch.too_large(kind);
             }
         }
+        self.unread += u64::from(self.asked.iter().any(|asked| asked.call.is_some()));
         self.missed |= self.awaits_handshake();
         Ok(())
     }
@@ -509,6 +564,10 @@ impl Handshake {
         {
             let to = if self.is_within_a_line() { &mut self.later } else { &mut out.to_client };
             to.extend_from_slice(&answers);
+            if self.duties.calls {
+                let refused = messages.iter().filter(|message| calls::is_call(line, message));
+                self.called.extend(refused.map(|message| Calling::of(line, message).refused()));
+            }
             return false;
         }
         for message in &messages {
@@ -526,7 +585,9 @@ impl Handshake {
             } else if method == "notifications/cancelled"
                 && let Some(id) = cancelled(line, message)
             {
-                self.asked.retain(|asked| !asked.id.is(&id));
+                for asked in self.asked.extract_if(.., |asked| asked.id.is(&id)) {
+                    self.called.extend(asked.call.map(|call| call.over(Outcome::Cancelled)));
+                }
             }
             return;
         };
@@ -536,7 +597,8 @@ impl Handshake {
             self.phase = Phase::Open;
         }
         let cursor = if let What::List(_) = what { cursor(line, message) } else { None };
-        let asked = Asked { id, what, listens: wants_warnings(line, message), cursor };
+        let call = (self.duties.calls && what == What::Call).then(|| Box::new(Calling::of(line, message)));
+        let asked = Asked { id, what, listens: wants_warnings(line, message), cursor, call };
         if self.phase == Phase::Open || self.matters(&asked) {
             self.remember(asked);
         }
@@ -544,13 +606,19 @@ impl Handshake {
 
     fn remember(&mut self, asked: Asked) {
         if self.asked.len() == MOST_ASKED {
-            self.asked.remove(0);
+            let forgotten = self.asked.remove(0);
+            self.called.extend(forgotten.call.map(|call| call.over(Outcome::Unanswered)));
         }
         self.asked.push(asked);
     }
 
     /// Whether an answer has to be read also when the handshake is over.
     fn matters(&self, asked: &Asked) -> bool {
+        asked.call.is_some() || self.is_changed(asked)
+    }
+
+    /// Whether something may have to be changed in an answer also then, or put before it.
+    fn is_changed(&self, asked: &Asked) -> bool {
         let channels = self.channels();
         let by_what = match asked.what {
             What::Initialize | What::Discover => channels.instructions,
@@ -594,9 +662,12 @@ impl Handshake {
             return;
         }
         let ids: Vec<Id> = message.all(line, "id").into_iter().filter_map(|value| Id::of(&line[value])).collect();
-        let (to, waiting): (Vec<Asked>, Vec<Asked>) =
+        let (mut to, waiting): (Vec<Asked>, Vec<Asked>) =
             std::mem::take(&mut self.asked).into_iter().partition(|asked| ids.iter().any(|id| asked.id.is(id)));
         self.asked = waiting;
+        for call in to.iter_mut().filter_map(|asked| asked.call.take()) {
+            self.called.push(call.over(calls::outcome(line, &results)));
+        }
         // A client that probes, or asks again, is told by an error that it has no answer yet.
         self.answered |= !to.is_empty() && !results.is_empty();
         let channels = self.channels();

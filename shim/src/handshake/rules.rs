@@ -18,6 +18,8 @@ pub struct Duties {
     pub pins: Option<Pins>,
     /// Whether a client that takes notifications is told by one that a list is another than what was accepted.
     pub notifies: bool,
+    /// Whether calls of tools are recorded.
+    pub calls: bool,
 }
 
 /// A warning that is due, and its ways to models and people.

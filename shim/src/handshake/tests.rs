@@ -443,6 +443,100 @@ fn answers_of_our_own_stand_between_the_servers_lines() {
     assert!(lines[0] == "1}" && lines[1].contains("\"id\":2,\"error\"") && lines[2] == "{\"b\":2}", "{said}");
 }
 
+fn recorded() -> Handshake {
+    Handshake::new(Duties { calls: true, ..Duties::default() })
+}
+
+/// What was recorded: names, outcomes, whether smcp answered.
+fn calls(session: &mut Handshake) -> Vec<(String, Outcome, bool)> {
+    session.called().into_iter().map(|called| (called.name, called.outcome, called.is_refused)).collect()
+}
+
+fn call(id: usize, name: &str) -> String {
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"name\":\"{name}\"}}}}\n")
+}
+
+#[test]
+fn calls_are_recorded_with_their_outcomes() {
+    let mut session = recorded();
+    asks(&mut session, INITIALIZE);
+    says(&mut session, answer("0", "{}"));
+    asks(&mut session, INITIALIZED);
+    assert!(!session.reads_answers(), "no call is under way");
+    // In both eras; arguments as their client wrote them.
+    let arguments = "{\"b\" : 1.0,\"a\":\"\\u0041\"}";
+    let modern = format!(
+        "{{\"id\":1,\"method\":\"tools/call\",\"params\":{{\"_meta\":{{\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\"}},\"name\":\"one\",\"arguments\":{arguments}}}}}\n"
+    );
+    assert_eq!(asks(&mut session, &modern).0, modern);
+    let done = answer("\"1\"", "{\"content\":[]}");
+    assert_eq!(says(&mut session, &done), done);
+    let [called] = session.called().try_into().unwrap();
+    assert_eq!((called.name.as_str(), called.outcome), ("one", Outcome::Ok));
+    assert_eq!(called.arguments, Some(distribution::Digest::of(arguments.as_bytes())));
+    for (said, outcome) in [
+        (answer("2", "{\"isError\":true,\"content\":[]}"), Outcome::Error),
+        (answer("2", "{\"isError\":false}"), Outcome::Ok),
+        (answer("2", "{\"isError\":false,\"\\u0069sError\":true}"), Outcome::Error),
+        ("{\"jsonrpc\":\"2.0\",\"id\":2,\"error\":{\"code\":-32602,\"message\":\"no\"}}\n".into(), Outcome::Error),
+    ] {
+        asks(&mut session, &call(2, "two"));
+        assert_eq!(says(&mut session, &said), said);
+        assert_eq!(calls(&mut session), [("two".into(), outcome, false)], "{said}");
+    }
+    // Taken back, and then answered all the same; a batch; what is never answered.
+    asks(&mut session, &call(3, "three"));
+    asks(&mut session, "{\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":3}}\n");
+    says(&mut session, answer("3", "{}"));
+    assert_eq!(calls(&mut session), [("three".into(), Outcome::Cancelled, false)]);
+    asks(&mut session, &format!("[{},{}]\n", call(4, "four").trim(), call(5, "five").trim()));
+    says(&mut session, answer("5", "{}"));
+    assert_eq!(calls(&mut session), [("five".into(), Outcome::Ok, false)]);
+    assert_eq!(session.calls_end(), 0);
+    assert_eq!(calls(&mut session), [("four".into(), Outcome::Unanswered, false)]);
+}
+
+/// What is only recorded reaches the client as it comes, and what smcp says itself waits for the line's end.
+#[test]
+fn a_record_of_calls_holds_nothing_back() {
+    let mut session = Handshake::new(Duties { calls: true, tools: Some(rules(&[], &["x"])), ..Duties::default() });
+    asks(&mut session, INITIALIZE);
+    says(&mut session, answer("0", "{}"));
+    asks(&mut session, &call(1, "a"));
+    assert_eq!(says(&mut session, "{\"id\":1,\"result\":{"), "{\"id\":1,\"result\":{");
+    assert!(session.is_within_a_line());
+    assert_eq!(asks(&mut session, &call(2, "x")), (String::new(), String::new()));
+    let rest = says(&mut session, "\"isError\":true}}\n{\"b\":1}\n");
+    let lines: Vec<&str> = rest.lines().collect();
+    assert!(lines[0] == "\"isError\":true}}" && lines[1].contains("-32602") && lines[2] == "{\"b\":1}", "{rest}");
+    let expected = [("x".into(), Outcome::Error, true), ("a".into(), Outcome::Error, false)];
+    assert_eq!(calls(&mut session), expected);
+    // A last line without its end is an answer, too.
+    asks(&mut session, &call(3, "c"));
+    says(&mut session, "{\"id\":3,\"result\":{}}");
+    session.server_ended(&mut Output::default());
+    assert_eq!(calls(&mut session), [("c".into(), Outcome::Ok, false)]);
+}
+
+#[test]
+fn what_is_too_large_to_be_recorded_is_counted() {
+    let mut session = recorded();
+    asks(&mut session, INITIALIZE);
+    says(&mut session, answer("0", "{}"));
+    let large = call(1, &"x".repeat(MOST_HELD));
+    assert_eq!(asks(&mut session, &large).0.len(), large.len());
+    asks(&mut session, &call(2, &"n".repeat(1000)));
+    let large = answer("2", &format!("\"{}\"", "x".repeat(MOST_HELD)));
+    assert_eq!(says(&mut session, &large).len(), large.len());
+    assert_eq!(session.calls_end(), 2);
+    let [(name, outcome, _)] = calls(&mut session).try_into().unwrap();
+    assert_eq!((name.len(), outcome), (128, Outcome::Unanswered));
+    // What is under way is bounded as well.
+    let mut session = recorded();
+    (0..MOST_ASKED + 3).for_each(|id| drop(asks(&mut session, &call(id, "many"))));
+    assert_eq!(calls(&mut session).len(), 3);
+}
+
 fn pins(blocks: bool, accepted: &[(Kind, &str)]) -> Pins {
     let accept = |(kind, items): &(Kind, &str)| (*kind, Accepted { list: list_of(*kind, items), other_version: None });
     let words = Words { package: "acme/hello:1".into(), demand: "policy.tools.pin is block, default".into() };
@@ -713,6 +807,7 @@ fn t7_the_warning_and_denied_tools_are_left_out() {
         tools: Some(rules(&[], &["w*"])),
         pins: Some(pins(true, &[(Kind::Tools, &accepted)])),
         notifies: true,
+        calls: false,
     };
     let mut session = Handshake::new(duties);
     asks(&mut session, INITIALIZE);
@@ -812,9 +907,10 @@ fn duties() -> impl Strategy<Value = Duties> {
     let channels = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>())
         .prop_map(|(instructions, tools, result, notification)| Channels { instructions, tools, result, notification });
     let due = channels.prop_map(|channels| Due { text: TEXT.into(), channels, otherwise: channels });
-    (prop::option::of(due), any::<bool>()).prop_map(|(warning, denies)| Duties {
+    (prop::option::of(due), any::<bool>(), any::<bool>()).prop_map(|(warning, denies, calls)| Duties {
         warning,
         tools: denies.then(|| rules(&[], &["b"])),
+        calls,
         ..Duties::default()
     })
 }
@@ -870,13 +966,14 @@ proptest! {
         prop_assert_eq!(played(&duties, &session, &sizes), played(&duties, &session, &[usize::MAX]));
     }
 
-    /// Without anything due, what comes out on both sides is what went in, with stray lines on stderr.
+    /// Without anything due but a record, what comes out on both sides is what went in, with stray lines on stderr.
     #[test]
     fn without_duties_nothing_changes(
+        calls in any::<bool>(),
         session in prop::collection::vec(a_saying(), 0..12),
         sizes in prop::collection::vec(1_usize..40, 1..6),
     ) {
-        let out = played(&Duties::default(), &session, &sizes);
+        let out = played(&Duties { calls, ..Duties::default() }, &session, &sizes);
         let (asked, said) = written(&session);
         prop_assert_eq!(out.to_server, asked);
         let lines = said.split_inclusive(|byte| *byte == b'\n');
