@@ -46,6 +46,7 @@ mod run_learn;
 mod run_logs;
 mod run_lost;
 mod run_network;
+mod run_scan;
 mod run_state;
 mod run_stdio;
 mod run_why;

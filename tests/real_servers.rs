@@ -33,6 +33,38 @@ as_each_user! {
     // It reads itself by /proc/self/exe, which is the package's loader at tier 1.
     dotnet,
     fetch,
+    t7_a_real_server_lists_what_it_listed_before,
+}
+
+/// A scan's lists are those of the next scan and of a run, whose tools reach the client under `block`.
+fn t7_a_real_server_lists_what_it_listed_before(world: &World) {
+    let reference = everything_package();
+    let scan = || world.smcp(["scan", "--json", &reference]).run();
+    let first = scan().ok().json();
+    let names = |kind: &str| {
+        let items = first["lists"][kind]["items"].as_array().expect("a list").clone();
+        items.iter().map(|item| item["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+    };
+    assert!(["echo", "get-sum"].iter().all(|tool| names("tools").iter().any(|name| name == tool)), "{first}");
+    assert!(!names("prompts").is_empty() && !names("resources").is_empty(), "{first}");
+    let both_eras = world.smcp(["scan", "--json", &time_package()]).run().ok().json();
+    assert_eq!((&both_eras["handshake"], &both_eras["protocol"]), (&"server/discover".into(), &"2026-07-28".into()));
+    world.smcp(["accept", &reference]).run().ok();
+    let again = scan().ok().json();
+    for kind in ["tools", "prompts", "resources", "resourceTemplates"] {
+        let (before, now) = (&first["lists"][kind], &again["lists"][kind]);
+        assert_eq!((&before["digest"], &now["state"]), (&now["digest"], &"accepted".into()), "{kind}");
+    }
+    let asked = concat!(
+        r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#,
+        "\n",
+        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        "\n",
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#,
+        "\n",
+    );
+    let run = world.smcp(["run", &reference]).env("MCP_POLICY_TOOLS_PIN", "block").stdin(asked).run();
+    run.check(run.text().contains(r#""name":"echo""#), "the tools were expected");
 }
 
 /// The package of the server that has everything.

@@ -131,6 +131,9 @@ pub enum Command {
     Attest(Attest),
     /// Show what keys say about a package: exit code 122 where they say nothing, 121 where it is revoked
     Verify(Verify),
+    /// Start a package without network, secrets and anything that lasts, list what it offers, and compare that with what was
+    /// accepted: exit code 1 where it differs
+    Scan(Scan),
     /// Accept what a version asks for, where that is more than what was accepted before, and the tools that its last run listed
     Accept {
         /// The package
@@ -384,6 +387,17 @@ pub struct Making {
 }
 
 impl Run {
+    /// Of a package, for a client of smcp's own.
+    ///
+    /// # Errors
+    /// What clap says of it.
+    pub fn of(reference: &str, arguments: &[String]) -> Result<Run, clap::Error> {
+        let words = ["smcp", "run", "--trust", "--relay", "direct", "--", reference].map(str::to_owned);
+        let words = words.iter().chain(arguments);
+        let RunAlone { command: TheRun::Run(run), .. } = RunAlone::try_parse_from(words)?;
+        Ok(*run)
+    }
+
     /// The package as typed.
     pub fn reference(&self) -> &str {
         self.server.first().map_or("", String::as_str)
@@ -405,6 +419,20 @@ pub enum Relay {
     Filter,
     /// The server has the client's descriptors.
     Direct,
+}
+
+/// Flags of `scan`.
+#[derive(Debug, Args)]
+pub struct Scan {
+    /// The package
+    #[arg(value_name = "REF")]
+    pub reference: String,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Arguments of the server
+    #[arg(last = true, value_name = "ARGS")]
+    pub arguments: Vec<String>,
 }
 
 /// Flags of `login`.

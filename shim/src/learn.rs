@@ -8,7 +8,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 
 use bundle::{Host, Outbound};
-use runtime::Recording;
 use runtime::journal::{self, Ending, Journal};
 use serde_json::{Value, json};
 use ulid::Ulid;
@@ -16,7 +15,7 @@ use ulid::Ulid;
 use crate::cli;
 use crate::exit::{self, Failure};
 use crate::record::Record;
-use crate::run;
+use crate::run::{self, Errand};
 use crate::settings::Settings;
 use crate::show;
 
@@ -31,7 +30,7 @@ pub fn learn(typed: &cli::Learn, settings: Result<Settings, Failure>) -> u8 {
         }
     }
     let log = settings.as_ref().ok().map(|settings| settings.audit_log.clone());
-    let code = run::run_as(&flags, settings, id, None, Recording::Calls);
+    let code = run::run_as(&flags, settings, id, None, Errand::Learn);
     let Some(log) = log else { return code };
     let told = Journal::entries(&log, Some(&id.to_string())).map_err(Failure::from).and_then(|entries| {
         let Proposal { permissions, notes } = propose(&entries);

@@ -29,6 +29,7 @@ mod redact;
 mod relay;
 mod ring;
 mod run;
+mod scan;
 mod secrets;
 pub mod settings;
 mod show;
@@ -122,8 +123,11 @@ fn dispatch(cli: &Cli, settings: Result<Settings, Failure>, early: Option<Early>
     if let Command::Learn(typed) = command {
         return learn::learn(typed, settings);
     }
+    if let Command::Scan(typed) = command {
+        return scan::scan(typed, settings);
+    }
     let done = settings.and_then(|settings| match command {
-        Command::Run(_) | Command::Learn(_) => unreachable!("handled above"),
+        Command::Run(_) | Command::Learn(_) | Command::Scan(_) => unreachable!("handled above"),
         Command::Pull { references, registry, making } => {
             store::pull(references, registry.as_deref(), making, &settings)
         }

@@ -104,7 +104,10 @@ impl Place {
     }
 
     /// Keeps a whole list as accepted: one that was certified, or the first of its kind.
-    fn keep(&self, run: Ulid, kind: Kind, list: List, is_certified: bool) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// Where it cannot be read or written.
+    pub fn keep(&self, run: Ulid, kind: Kind, list: List, is_certified: bool) -> Result<(), Failure> {
         let mut known = Known::read(&self.accepted_file())?.unwrap_or_else(|| self.nothing(run));
         // Another run of the same package may have been first.
         if is_certified || !known.lists.contains_key(&kind) {

@@ -5,7 +5,7 @@
 //! not used: the filter has to see each line's beginning, and what it could move unseen, large messages of a client, is rare.
 
 use std::io::IoSlice;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use runtime::journal::{Calls, Ending};
@@ -48,6 +48,24 @@ pub enum Way {
     Filter(Box<Handshake>),
     /// Not by the relay: the server has the client's own descriptors.
     Direct,
+}
+
+/// Whom a server talks with.
+#[derive(Clone, Copy, Debug)]
+pub struct Client<'c> {
+    /// What it says.
+    pub stdin: BorrowedFd<'c>,
+    /// What it hears.
+    pub stdout: BorrowedFd<'c>,
+    /// Where the server's own words go.
+    pub stderr: BorrowedFd<'c>,
+}
+
+impl<'c> Client<'c> {
+    /// Whoever started smcp.
+    pub fn of_this_process() -> Client<'c> {
+        Client { stdin: rustix::stdio::stdin(), stdout: rustix::stdio::stdout(), stderr: rustix::stdio::stderr() }
+    }
 }
 
 /// What passed, and how it ended.
@@ -176,7 +194,7 @@ impl Step {
     }
 }
 
-/// Passes bytes between the client (descriptors 0, 1, 2) and the server until the cage ends and all is delivered.
+/// Passes bytes between the client and the server until the cage ends and all is delivered.
 ///
 /// # Errors
 /// The kernel's, where waiting fails.
@@ -187,8 +205,9 @@ pub fn pass(
     way: Way,
     words: Words,
     witness: Witness,
+    client: Client<'_>,
 ) -> std::io::Result<Passed> {
-    let (stdin, stdout, stderr) = (rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr());
+    let Client { stdin, stdout, stderr } = client;
     let mut input = Flow::new(Source::Client(stdin), Sink::server(cage.stdin.take()));
     let mut output = Flow::new(Source::server(cage.stdout.take()), Sink::Client(stdout, Kind::of(stdout)));
     let mut errors = Flow::new(Source::server(cage.stderr.take()), Sink::Client(stderr, Kind::of(stderr)));
@@ -740,7 +759,8 @@ impl Source<'_> {
 
     /// Lets whoever writes into this source see a broken pipe.
     fn refuse(&mut self) {
-        if let Source::Client(_) = self
+        if let Source::Client(fd) = self
+            && fd.as_raw_fd() == rustix::stdio::stdin().as_raw_fd()
             && let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())
         {
             let _ = rustix::stdio::dup2_stdin(null);

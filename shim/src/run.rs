@@ -28,12 +28,13 @@ use crate::calls::Calls;
 use crate::cli;
 use crate::exit::{self, Failure};
 use crate::handshake::{Channels, Due, Duties, Handshake, Pins, Warning, Why};
-use crate::pins::{self, Keeper};
+use crate::pins::{self, Keeper, Place};
 use crate::progress::is_ci;
 use crate::record::Record;
 use crate::redact::Texts;
-use crate::relay::{self, Way};
+use crate::relay::{self, Client, Way};
 use crate::ring::Ring;
+use crate::scan::{Questioner, Scan};
 use crate::secrets::{self, SecretFlag};
 use crate::settings::Settings;
 use crate::show;
@@ -46,16 +47,26 @@ use crate::words::Words;
 /// where it cannot be written, nothing runs.
 pub fn run(typed: &cli::Run, settings: Result<Settings, Failure>, early: Option<Early>) -> u8 {
     let run = early.as_ref().map_or_else(journal::new_run, |early| early.run);
-    run_as(typed, settings, run, early, Recording::Nothing)
+    run_as(typed, settings, run, early, Errand::Client)
 }
 
-/// The same for a run that has its id already, and whose calls may be recorded.
+/// What a run is for.
+pub enum Errand<'s> {
+    /// Its client.
+    Client,
+    /// The same, and what the server names in its calls is recorded.
+    Learn,
+    /// To see what it offers.
+    Scan(&'s mut Scan),
+}
+
+/// The same for a run that has its id already, and may be for something else.
 pub fn run_as(
     typed: &cli::Run,
     settings: Result<Settings, Failure>,
     run: Ulid,
     early: Option<Early>,
-    recording: Recording,
+    errand: Errand<'_>,
 ) -> u8 {
     let started = Instant::now();
     // A run that a broken configuration stops is recorded at the default place.
@@ -66,7 +77,7 @@ pub fn run_as(
     };
     journal.end_lost();
     let mut record = Record::new(typed.reference());
-    let result = settings.and_then(|settings| story(typed, &settings, &journal, run, early, recording, &mut record));
+    let result = settings.and_then(|settings| story(typed, &settings, &journal, run, early, errand, &mut record));
     let session = record.session.take();
     let ending = match &result {
         Ok((ending, _)) => ending.clone(),
@@ -173,11 +184,11 @@ fn story(
     journal: &Journal,
     run: Ulid,
     early: Option<Early>,
-    recording: Recording,
+    mut errand: Errand<'_>,
     record: &mut Record,
 ) -> Result<(Ending, Option<Remains>), Failure> {
     let began = Instant::now();
-    let request = request(typed)?;
+    let mut request = request(typed)?;
     let (identity, ahead) = match early {
         Some(early) => (early.identity, Some(early.ahead?)),
         None => {
@@ -193,6 +204,8 @@ fn story(
     let store = Store::open(&settings.cache)?;
     let waiting = if typed.dry_run { Waiting::Command } else { Waiting::Client };
     sources::ready(&reference, &store, &network, settings, waiting)?;
+    // Whoever scans waits to the end.
+    let until = until(typed, settings, began).filter(|_| !matches!(errand, Errand::Scan(_)));
     let mut asking = Asking::new(&network, || About {
         reference: reference.clone(),
         registry: typed.registry.clone(),
@@ -201,7 +214,7 @@ fn story(
         journal: journal.clone(),
         run,
         began,
-        until: until(typed, settings, began),
+        until,
         is_answered: is_answered(typed),
     });
     let resolved = asking.get(|| resolve(&reference, &store, &network))?;
@@ -212,18 +225,25 @@ fn story(
     let package = Package::read(&image)?;
     record.made_of(&package.manifest);
     let flags = policy_of_flags(typed)?;
+    let flags = if let Errand::Scan(_) = errand { Scan::policy(flags) } else { flags };
     let mut verdict =
         asking.get(|| Verdict::of(&resolved, &store, &package, &reference, &network, settings, flags.clone()))?;
     let mut signals = asking.done();
     let acceptance = if typed.locked {
         accept::locked(&mut verdict, &resolved, &package)?;
         Acceptance::Known
+    } else if let Errand::Scan(_) = errand {
+        Acceptance::Known
     } else {
         Acceptance::of(&mut verdict, &package, settings)?
     };
     record.judged(&verdict);
     verdict.judgement.warnings.iter().for_each(|warning| show::warn(warning));
-    let caller = caller_env(settings, &identity, &package, &reference, &network)?;
+    let mut caller = caller_env(settings, &identity, &package, &reference, &network)?;
+    if let Errand::Scan(scan) = &mut errand {
+        caller.states = scan.states(settings)?;
+        scan.stand_in(&mut request, &package);
+    }
     let grant =
         judge(&package, &request, &verdict.bounds(settings), &caller).inspect_err(|denied| record.denied(denied))?;
     if !typed.dry_run {
@@ -246,7 +266,7 @@ fn story(
             };
             let (registry, offline, store) = (typed.registry.as_deref(), typed.offline, &store);
             let (reference, name) = (resolved.reference.clone(), resolved.name.clone());
-            let (what, until) = (Wanted::Image(&resolved), until(typed, settings, began));
+            let what = Wanted::Image(&resolved);
             Bring { what, reference, name, store, settings, registry, offline, until }.to_its_end(signals)?;
             held(&package, store)?.ok_or_else(|| Failure::new(exit::RESOLVE, "the package left the store again"))?
         }
@@ -272,10 +292,18 @@ fn story(
     let signals = signals.map_or_else(take_signals, Ok)?;
     let least = least_tier(typed, settings)?;
     let proxies = if plan.egress.is_empty() { Proxies::none() } else { settings.proxies()? };
-    let (place, pins) = pins::of_run(&verdict, &resolved, &package, settings)?.unzip();
+    let pins = match errand {
+        Errand::Scan(_) => None,
+        _ => pins::of_run(&verdict, &resolved, &package, settings)?,
+    };
+    let (place, pins) = pins.unzip();
     record.pinned(pins.as_ref());
     let audits_calls = typed.audit_calls || settings.audit_calls;
-    let way = way(typed, settings, &verdict, warning.as_ref(), pins.clone(), audits_calls)?;
+    let way = match errand {
+        Errand::Scan(_) => Way::Filter(Box::default()),
+        _ => way(typed, settings, &verdict, warning.as_ref(), pins.clone(), audits_calls)?,
+    };
+    let recording = if let Errand::Learn = errand { Recording::Calls } else { Recording::Nothing };
     if let Way::Direct = way {
         ahead.direct();
     }
@@ -294,11 +322,17 @@ fn story(
     let cage = cage.start(ticket, Box::new(move |refused| notes.denied(&of_refusals.refusal(refused))))?;
     let witness = Witness { keeper, calls: of_calls.map(|(notes, texts)| Calls::new(notes, texts)) };
     let words = Words::new(secrets, Some(Ring::new(&settings.state, run)));
-    let mut passed = relay::pass(cage, &signals, plan.limits.timeout(), way, words, witness)
+    let asking = if let Errand::Scan(_) = errand { Some(Questioner::start()?) } else { None };
+    let client = asking.as_ref().map_or_else(Client::of_this_process, Questioner::client);
+    let mut passed = relay::pass(cage, &signals, plan.limits.timeout(), way, words, witness, client)
         .map_err(|why| Failure::new(exit::CAGE, format!("the relay failed: {why}")))?;
-    record.session = passed.session.take();
+    record.session = passed.session.take().filter(|_| asking.is_none());
     let (mut ending, remains) = passed.ending(&plan)?;
     last_texts.ending(&mut ending);
+    if let (Errand::Scan(scan), Some(asking)) = (errand, asking) {
+        let place = Place::of(settings, &verdict, &resolved, &package);
+        scan.end(asking.end(), &verdict, &resolved, &place, run, &mut ending)?;
+    }
     Ok((ending, Some(remains)))
 }
 

@@ -18,7 +18,7 @@ use ulid::Ulid;
 
 use crate::exit::{self, Failure};
 use crate::record::Record;
-use crate::relay::{self, Way};
+use crate::relay::{self, Client, Way};
 use crate::ring::Ring;
 use crate::run;
 use crate::settings::Settings;
@@ -115,8 +115,16 @@ fn in_cage(
     let mut notes = ticket.notes(journal);
     let cage = cage.start(ticket, Box::new(move |refused| notes.denied(refused)))?;
     let words = Words::new(Vec::new(), Some(Ring::new(&settings.state, run)));
-    let passed = relay::pass(cage, &signals, plan.limits.timeout(), Way::Untouched, words, Witness::default())
-        .map_err(|why| Failure::new(exit::CAGE, format!("the relay failed: {why}")))?;
+    let passed = relay::pass(
+        cage,
+        &signals,
+        plan.limits.timeout(),
+        Way::Untouched,
+        words,
+        Witness::default(),
+        Client::of_this_process(),
+    )
+    .map_err(|why| Failure::new(exit::CAGE, format!("the relay failed: {why}")))?;
     passed.ending(&plan).map(|(ending, _)| ending)
 }
 

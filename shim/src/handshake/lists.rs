@@ -261,6 +261,17 @@ impl Change {
         !matches!(self, Change::Missing { .. })
     }
 
+    /// Of which kind of list it is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Change::Added { kind, .. }
+            | Change::Changed { kind, .. }
+            | Change::Missing { kind, .. }
+            | Change::Unreadable { kind, .. }
+            | Change::NotCertified { kind, .. } => *kind,
+        }
+    }
+
     /// Whether it cannot be compared at all.
     pub fn is_unreadable(&self) -> bool {
         matches!(self, Change::Unreadable { .. })
@@ -334,6 +345,51 @@ impl Difference {
         ];
         let first = self.path.split('.').next().unwrap_or_default();
         KNOWN.into_iter().find(|known| *known == first).unwrap_or("member")
+    }
+}
+
+/// What of a list nobody sees who reads it, a line each for people: characters that do not show, or steer a terminal.
+pub fn hidden(kind: Kind, list: &List) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, value) in list.items() {
+        let mut places = Vec::new();
+        unseen(String::new(), value, &mut places);
+        let line = |(path, c): (String, char)| {
+            let place = shown_path(&path);
+            format!(
+                "{} {}: {place} has the character U+{:04X}, which does not show",
+                kind.words().0,
+                shown(name),
+                u32::from(c)
+            )
+        };
+        found.extend(places.into_iter().map(line));
+    }
+    found
+}
+
+/// The first such character of each text. Zero-width joiners and the like belong to scripts and signs, and are none.
+fn unseen(path: String, value: &Value, found: &mut Vec<(String, char)>) {
+    let does_not_show = |c: &char| match c {
+        '\t' | '\n' | '\r' => false,
+        '\u{200b}' | '\u{2060}'..='\u{2064}' | '\u{feff}' => true,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        '\u{e0000}'..='\u{e007f}' | '\u{e0100}'..='\u{e01ef}' => true,
+        c => c.is_control(),
+    };
+    let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    match value {
+        Value::String(text) => {
+            found.extend(text.chars().find(does_not_show).map(|c| (path, c)));
+        }
+        Value::Array(all) => all.iter().enumerate().for_each(|(at, one)| unseen(below(&at.to_string()), one, found)),
+        Value::Object(members) => {
+            for (key, value) in members {
+                found.extend(key.chars().find(does_not_show).map(|c| (below(key), c)));
+                unseen(below(key), value, found);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -473,6 +529,22 @@ mod tests {
         // Data come and go; what is said of them does not change.
         let changes = before.changes(Kind::Resources, &now, true);
         assert!(matches!(changes.as_slice(), [Change::Changed { .. }]), "{changes:?}");
+    }
+
+    #[test]
+    fn what_does_not_show_is_named() {
+        let tools = list(&[
+            json!({"name": "a", "description": "Ordinary text.\n\tWith a flag \u{1f1e9}\u{1f1ea} and a family \u{1f468}\u{200d}\u{1f469}."}),
+            json!({"name": "b", "description": "x\u{e0041}\u{e0042}", "inputSchema": {"p": ["\u{1b}[8m"], "q\u{200b}": 1}}),
+        ]);
+        assert_eq!(
+            hidden(Kind::Tools, &tools),
+            [
+                r#"tool "b": description has the character U+E0041, which does not show"#,
+                r#"tool "b": inputSchema.p.0 has the character U+001B, which does not show"#,
+                r#"tool "b": inputSchema.q\u{200b} has the character U+200B, which does not show"#,
+            ]
+        );
     }
 
     /// JSON of any shape, as a server may write it in a tool.

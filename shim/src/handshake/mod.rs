@@ -9,6 +9,7 @@
 //! question; two answers; members that are there twice, spelled by `\u`; `null` in place of a text. So whatever a client may
 //! take for the answer gets the text: any answer of a handshake's shape, each one of equal members.
 
+mod asking;
 mod calls;
 mod edit;
 mod id;
@@ -23,13 +24,14 @@ mod warning;
 
 use memchr::memchr;
 
+pub use asking::{Answer, Heard, hear};
 use calls::Calling;
 pub use calls::{Called, Outcome};
 use edit::Edits;
 use id::Id;
 use json::{Span, elements, means, members, unescaped};
 use lines::Kind as Line;
-pub use lists::{Change, Item, Kind, List, Lists, canonical, plain};
+pub use lists::{Change, Item, Kind, List, Lists, canonical, hidden, plain};
 pub use pins::{Accepted, Found, Page, Pins, Words};
 pub use rules::{Channels, Due, Duties, SERVER_ERROR, error};
 pub use warning::{Warning, Why};
@@ -187,6 +189,12 @@ enum ServerLine {
     Held(Vec<u8>),
     /// In a line that is no message.
     Stray,
+}
+
+impl Default for Handshake {
+    fn default() -> Handshake {
+        Handshake::new(Duties::default())
+    }
 }
 
 impl Handshake {

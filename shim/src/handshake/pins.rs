@@ -288,14 +288,15 @@ impl Watch {
 }
 
 /// What an answer says.
-struct Read {
-    items: Vec<Result<Item, String>>,
+pub struct Read {
+    /// Its items, or why one cannot be compared.
+    pub items: Vec<Result<Item, String>>,
     /// The cursor of the page after it.
-    next: Option<String>,
+    pub next: Option<String>,
 }
 
 /// Whichever of equal members a client takes: the items of each count, and the list ends where the last cursor says so.
-fn read(kind: Kind, line: &[u8], results: &[Span]) -> Read {
+pub fn read(kind: Kind, line: &[u8], results: &[Span]) -> Read {
     let places = listed(line, results, kind.member()).into_iter().flat_map(|(_, all)| all);
     let places: Vec<Span> = places.collect();
     let result = results.last().and_then(|at| object(line, at));
