@@ -2,7 +2,7 @@
 //!
 //! What comes from npm or PyPI is resolved and installed by npm and pip in a cage, where the caller gives a way to run a program in
 //! one, with install scripts off and every file checked by hash; the image says where in an annotation ([`DOWNLOADS`]). All that the
-//! cage reaches is a port of this process ([`gate`]), which asks the registries that the user's settings name. Debian's packages come by apt on the host, which checks their
+//! cage reaches is a port of this process (`gate.rs`), which asks the registries that the user's settings name. Debian's packages come by apt on the host, which checks their
 //! signatures. Nothing of a package is executed by a build. The layers that packages share (Debian's libraries, node,
 //! python) are made once and reused by digest.
 

@@ -153,7 +153,7 @@ impl Entry<'_> {
 /// A number of 2 or 4 bytes.
 fn number(bytes: &[u8], at: usize, width: usize) -> Result<u64, &'static str> {
     let field = bytes.get(at..at + width).ok_or("it is cut off")?;
-    Ok(field.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    Ok(field.iter().rev().fold(0, |number, byte| (number << 8) | u64::from(*byte)))
 }
 
 #[cfg(test)]
