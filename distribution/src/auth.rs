@@ -105,7 +105,7 @@ const TOKEN_SERVICES: [(&str, &str); 2] =
 /// # Errors
 /// Where the registry is none, is not reached or refuses, or the file cannot be written.
 pub fn login(registry: Option<&str>, login: &Login, net: &Network) -> Result<String> {
-    let host = registry_host(registry, net)?;
+    let host = registry_host(registry.unwrap_or(&net.registry), &net.access)?;
     crate::registry::try_login(&host, login, net)?;
     file::change(own(net)?, |all| drop(all.insert(host.clone(), file::Entry::of(login))))?;
     Ok(host)
@@ -116,7 +116,7 @@ pub fn login(registry: Option<&str>, login: &Login, net: &Network) -> Result<Str
 /// # Errors
 /// Where the registry is none, or the file cannot be read or written.
 pub fn logout(registry: Option<&str>, net: &Network) -> Result<(String, bool)> {
-    let host = registry_host(registry, net)?;
+    let host = registry_host(registry.unwrap_or(&net.registry), &net.access)?;
     let mut was_there = false;
     file::change(own(net)?, |all| was_there = all.remove(&host).is_some())?;
     Ok((host, was_there))

@@ -157,8 +157,7 @@ impl Settings {
 
     /// The host of the configured registry; where it is no address, of none.
     fn registry_host(&self) -> String {
-        let network = Network::new(&self.registry, Mode::Offline).through(Arc::new(self.access.clone()));
-        registry_host(None, &network).unwrap_or_default()
+        registry_host(&self.registry, &self.access).unwrap_or_default()
     }
 
     /// The file of the trust root that certificates are verified by: the organisation's where there is one, and where the organisation
@@ -310,10 +309,9 @@ impl Settings {
     /// Where packages come from. The token of the configured registry goes to no other.
     pub fn network(&self, registry: Option<&str>, mode: Mode) -> Network {
         let mut access = self.access.clone();
-        let configured = Network::new(&self.registry, mode).through(Arc::new(access.clone()));
         // Where it is no address, whoever looks a name up says so.
         if let Some(token) = &self.registry_token
-            && let Ok(host) = registry_host(None, &configured)
+            && let Ok(host) = registry_host(&self.registry, &access)
         {
             let mut of_host = access.host(&host).cloned().unwrap_or_default();
             of_host.token = Some(token.clone());

@@ -66,7 +66,7 @@ pub(crate) struct Place {
 pub(crate) fn locate(name: &Name, net: &Network) -> Result<Place> {
     let host = match &name.registry {
         Some(host) => host.clone(),
-        None => configured(&net.registry, &net.access)?,
+        None => registry_host(&net.registry, &net.access)?,
     };
     Ok(Place { host, repository: name.repository.clone(), selector: name.selector.clone() })
 }
@@ -77,16 +77,11 @@ impl Place {
     }
 }
 
-/// The host of a registry as it is typed, or of the configured one.
+/// The host of a registry as it is typed or configured, by the scheme that its host calls for.
 ///
 /// # Errors
 /// Where it is no address of a registry.
-pub fn registry_host(registry: Option<&str>, net: &Network) -> Result<String> {
-    configured(registry.unwrap_or(&net.registry), &net.access)
-}
-
-/// The host of `registry_url`, by the scheme that its host calls for.
-fn configured(registry: &str, access: &Access) -> Result<String> {
+pub fn registry_host(registry: &str, access: &Access) -> Result<String> {
     let wrong = |why| Error::Address { registry: registry.into(), why };
     let scheme = if access.is_secure(&registry.to_ascii_lowercase()) { "https" } else { "http" };
     let text = if registry.contains("://") { registry.into() } else { format!("{scheme}://{registry}") };
@@ -300,7 +295,7 @@ mod tests {
             ("ftp://x", None),
             ("", None),
         ] {
-            assert_eq!(configured(text, &Access::default()).ok().as_deref(), want, "{text}");
+            assert_eq!(registry_host(text, &Access::default()).ok().as_deref(), want, "{text}");
         }
     }
 }
