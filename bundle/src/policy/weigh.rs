@@ -1,11 +1,13 @@
 //! What a package counts as, and what stands against it: the evidence, weighed by policy. Pure: the time is given.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
+use distribution::Digest;
 use jiff::{SignedDuration, Timestamp};
 
-use super::trust::{Certifier, Predicate};
+use super::trust::{Certifier, Predicate, Who};
 use super::{HubLevels, LevelMode, Pattern, Policy, Sourced, Unscored};
 use crate::evidence::{
     Certification, Evidence, HubWord, Listing, PackageClass, Rejected, Revocation, RevocationStatus, Signer, Standing,
@@ -41,9 +43,10 @@ pub struct Judgement {
 
 /// Weighs the evidence about a package.
 pub fn weigh(subject: &Subject, evidence: &Evidence, policy: &Policy, now: Timestamp) -> Judgement {
-    let mut judgement = stand(subject, evidence, policy, now);
+    let keys = Keys::of(evidence);
+    let mut judgement = stand(subject, evidence, policy, &keys, now);
     judgement.notes.extend(evidence.rejected.iter().map(of_rejected));
-    revoked(subject, evidence, policy, &mut judgement);
+    revoked(subject, evidence, policy, &keys, &mut judgement);
     unlisted(subject, evidence, policy, &mut judgement);
     level(policy, &mut judgement);
     origin(policy, &mut judgement);
@@ -82,6 +85,34 @@ impl Subject<'_> {
             all.extend(aliases(host).into_iter().map(|host| format!("{host}/{repository}")));
         }
         names.iter().any(|name| all.iter().any(|known| name.matches_in_any_case(known)))
+    }
+}
+
+/// The files of each key that said something: two policies may have a copy each, and mean the same key.
+struct Keys<'a>(BTreeMap<&'a Digest, BTreeSet<&'a Path>>);
+
+impl<'a> Keys<'a> {
+    fn of(evidence: &'a Evidence) -> Keys<'a> {
+        let certified = evidence.certifications.iter().map(|said| &said.signer);
+        let unread = evidence.unread.iter().map(|word| &word.signer);
+        let revoked = evidence.revocations.iter().map(|said| &said.signer);
+        let mut files: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for signer in certified.chain(unread).chain(revoked) {
+            if let Signer::Key { file, fingerprint } = signer {
+                files.entry(fingerprint).or_default().insert(file.as_path());
+            }
+        }
+        Keys(files)
+    }
+
+    /// Whether whom a policy names is a signer.
+    fn are(&self, who: &Who, signer: &Signer) -> bool {
+        match (who, signer) {
+            (Who::Key(named), Signer::Key { fingerprint, .. }) => {
+                self.0.get(fingerprint).is_some_and(|files| files.contains(named.as_path()))
+            }
+            _ => who.is(signer),
+        }
     }
 }
 
@@ -140,7 +171,7 @@ fn level_of(score: Option<u8>) -> u8 {
 
 /// Makes the standing of the newest word of all whom any policy trusts. It counts where all of them do. Any such word, also one that
 /// ended or is not understood, is before a hub's.
-fn stand(subject: &Subject, evidence: &Evidence, policy: &Policy, now: Timestamp) -> Judgement {
+fn stand(subject: &Subject, evidence: &Evidence, policy: &Policy, keys: &Keys<'_>, now: Timestamp) -> Judgement {
     let standing = Standing { signers: evidence.signatures.clone(), ..Standing::default() };
     let (against, warnings) = (Vec::new(), Vec::new());
     let mut judgement = Judgement { standing, against, warnings, notes: Vec::new(), certified_otherwise: false };
@@ -150,7 +181,7 @@ fn stand(subject: &Subject, evidence: &Evidence, policy: &Policy, now: Timestamp
     let notes = &mut judgement.notes;
     let mut heard: Vec<(&Certification, Option<u8>)> = Vec::new();
     for certification in &evidence.certifications {
-        match trust(subject, &certification.signer, policy) {
+        match trust(subject, &certification.signer, policy, keys) {
             Trust::Nobodys => notes.push(format!(
                 "the certification by {} does not count: no policy trusts it to certify {}",
                 certification.signer, subject.family
@@ -167,7 +198,7 @@ fn stand(subject: &Subject, evidence: &Evidence, policy: &Policy, now: Timestamp
     }
     let counts_for = |word: &Certification, most: Option<u8>| most.map_or(0, |most| word.level.min(most));
     let newest = heard.into_iter().max_by_key(|(word, most)| (word.issued_at, Reverse(counts_for(word, *most))));
-    let trusted = |word: &&Unread| !matches!(trust(subject, &word.signer, policy), Trust::Nobodys);
+    let trusted = |word: &&Unread| !matches!(trust(subject, &word.signer, policy, keys), Trust::Nobodys);
     let unread = evidence.unread.iter().filter(trusted).max_by_key(|word| word.issued_at);
     if let Some(unread) = unread.filter(|word| newest.is_none_or(|(other, _)| other.issued_at <= word.issued_at)) {
         let Unread { issued_at, signer } = unread;
@@ -263,9 +294,9 @@ enum Trust {
     Everybodys(u8),
 }
 
-fn trust(subject: &Subject, signer: &Signer, policy: &Policy) -> Trust {
+fn trust(subject: &Subject, signer: &Signer, policy: &Policy, keys: &Keys<'_>) -> Trust {
     let of_list = |list: &Sourced<Vec<Certifier>>| {
-        let counts = |one: &&Certifier| one.who.is(signer) && subject.is_certified_by(one);
+        let counts = |one: &&Certifier| keys.are(&one.who, signer) && subject.is_certified_by(one);
         list.value.iter().filter(counts).map(|one| one.max_level).max()
     };
     let each: Vec<Option<u8>> = policy.certifiers.iter().map(of_list).collect();
@@ -278,16 +309,16 @@ fn trust(subject: &Subject, signer: &Signer, policy: &Policy) -> Trust {
 }
 
 /// Whether somebody's word against a package is heard: one list that lets it is enough.
-fn is_heard(subject: &Subject, signer: &Signer, policy: &Policy) -> bool {
-    let counts = |one: &Certifier| one.who.is(signer) && subject.is_revoked_by(one);
+fn is_heard(subject: &Subject, signer: &Signer, policy: &Policy, keys: &Keys<'_>) -> bool {
+    let counts = |one: &Certifier| keys.are(&one.who, signer) && subject.is_revoked_by(one);
     policy.certifiers.iter().any(|list| list.value.iter().any(counts))
 }
 
 /// The newest word of each certifier holds, and of those the worst one.
-fn revoked(subject: &Subject, evidence: &Evidence, policy: &Policy, judgement: &mut Judgement) {
+fn revoked(subject: &Subject, evidence: &Evidence, policy: &Policy, keys: &Keys<'_>, judgement: &mut Judgement) {
     let mut newest: BTreeMap<&Signer, &Revocation> = BTreeMap::new();
     for word in &evidence.revocations {
-        if !is_heard(subject, &word.signer, policy) {
+        if !is_heard(subject, &word.signer, policy, keys) {
             judgement.notes.push(format!(
                 "the word of {} against it does not count: no policy trusts it to revoke {}",
                 word.signer, subject.family
