@@ -10,6 +10,7 @@ mod cache;
 mod cases;
 mod clients;
 mod command;
+mod elsewhere;
 mod escape;
 #[allow(dead_code, reason = "each of the two test programs uses a part of it")]
 #[path = "../distribution/tests/registry/fake.rs"]
