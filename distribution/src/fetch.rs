@@ -17,8 +17,8 @@ use crate::{
     rootfs,
 };
 
-/// Blobs fetched at once.
-const AT_ONCE: usize = 4;
+/// Layers that are worked on at once: while some are unpacked, or wait for their turn to be, others arrive.
+const AT_ONCE: usize = 6;
 /// The largest packed layer, in bytes.
 const MAX_LAYER: u64 = 4 << 30;
 
@@ -42,7 +42,7 @@ pub fn configure(resolved: &Resolved, store: &Store, net: &Network) -> Result<Im
 }
 
 /// Does `each` for every layer of an image that is not unpacked in the store: the largest first, since it decides how long
-/// everything takes, and four at once. After an error nothing new is begun.
+/// everything takes, and six at once. After an error nothing new is begun.
 ///
 /// Where nothing is missing there is no connection and no thread.
 ///
@@ -71,16 +71,17 @@ pub fn fetch<E: From<Error> + Send>(
     let origin = Fetcher { resolved: &image.resolved, store, net };
     let next = AtomicUsize::new(0);
     let worker = |tell: Sender<Progress>| {
-        while let Some((place, (descriptor, diff_id))) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
+        loop {
+            let turn = next.fetch_add(1, Ordering::Relaxed);
+            let (place, (descriptor, diff_id)) = missing.get(turn)?;
             let tell = |step| drop(tell.send(step));
-            let layer = Missing { place: *place, descriptor, diff_id, origin: &origin, tell: &tell };
+            let layer = Missing { place: *place, turn, descriptor, diff_id, origin: &origin, tell: &tell };
             if let Err(error) = each(&layer) {
                 // The others finish what they have begun.
                 next.store(missing.len(), Ordering::Relaxed);
                 return Some((*place, error));
             }
         }
-        None
     };
     let (tell, told) = channel();
     let failed = thread::scope(|scope| {
@@ -101,6 +102,8 @@ pub fn fetch<E: From<Error> + Send>(
 pub struct Missing<'a> {
     /// Its place among the image's layers, 0 for the lowest.
     pub place: usize,
+    /// How many are begun before it.
+    pub turn: usize,
     /// Its blob.
     pub descriptor: &'a Descriptor,
     /// The digest of its content.

@@ -1,13 +1,14 @@
 //! All layers of a package, ready to be mounted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Write};
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread;
 
 use distribution::{
@@ -44,25 +45,30 @@ pub fn prepare(
         let _lease = store.lease()?;
         let unpacking =
             Unpacking { rules: package.rules(), store, by, room: Room::for_each_cpu(), bytes: AtomicU64::new(0) };
-        // A layer waits for the disk while the next one is unpacked, and while they are merged.
+        // A layer waits for the disk while the next one is unpacked, and is merged once those below it are.
         thread::scope(|scope| {
-            let waiting = Mutex::new(BTreeMap::new());
-            let unpacked = fetch(image, store, net, progress, |layer| {
+            let (tell, told) = channel();
+            let tree = &tree;
+            let merging = scope.spawn(move || merge_all(tree, package, store, &told));
+            let commits = Mutex::new(Vec::new());
+            let brought = fetch(image, store, net, progress, |layer| {
                 let Some(staged) = unpacking.layer(layer)? else { return Ok(()) };
                 let path = staged.dir().to_owned();
                 let handle = staged.handle().try_clone_to_owned().map_err(|source| UnpackError::Io { path, source })?;
-                let commit = scope.spawn(move || staged.commit());
-                waiting.lock().expect("no worker panics").insert(layer.diff_id.clone(), (handle, commit));
-                Ok(())
+                commits.lock().expect("no worker panics").push(scope.spawn(move || staged.commit()));
+                // Where the merging has failed nobody hears this.
+                let _ = tell.send((layer.diff_id.clone(), handle));
+                Ok::<_, UnpackError>(())
             });
-            let waiting = waiting.into_inner().expect("no worker panics");
-            let handle = |diff_id: &Digest| waiting.get(diff_id).map(|(handle, _)| handle);
-            let merged = unpacked.and_then(|()| merge_all(&tree, package, store, handle));
-            // No tree is seen before its layers.
-            let committed = waiting.into_values().map(|(_, commit)| commit.join().expect("no commit panics").map(drop));
+            drop(tell);
+            let merged = merging.join().expect("no merging panics");
+            let commits = commits.into_inner().expect("no worker panics");
+            let committed = commits.into_iter().map(|commit| commit.join().expect("no commit panics").map(drop));
             let committed = committed.collect::<distribution::Result<()>>();
+            brought?;
             let merged = merged?;
             committed?;
+            // No tree is seen before its layers.
             merged.map_or(Ok(()), |staged| staged.commit().map(drop))?;
             Ok::<_, UnpackError>(())
         })?;
@@ -70,27 +76,29 @@ pub fn prepare(
     Ok(store.hold_layer(&tree)?)
 }
 
-/// Merges the layers, the lowest first, to be committed, unless another process is faster. `fresh` are handles of those that
-/// are not yet on the disk.
-fn merge_all<'h>(
+/// Merges the layers, the lowest first, to be committed, unless another process is faster. `fresh` gives those that are being
+/// brought, once they are unpacked and before they are on the disk.
+fn merge_all(
     tree: &Digest,
     package: &Package,
     store: &Store,
-    fresh: impl Fn(&Digest) -> Option<&'h OwnedFd>,
+    fresh: &Receiver<(Digest, OwnedFd)>,
 ) -> Result<Option<StagedLayer>, UnpackError> {
     let Staging::Empty(staged) = store.stage_layer(tree)? else { return Ok(None) };
     let failed = |source| UnpackError::Io { path: staged.dir().into(), source };
     let root = staged.handle().try_clone_to_owned().map_err(failed)?;
+    let mut handles = BTreeMap::new();
     for (descriptor, diff_id) in &package.layers {
-        let opened;
-        let layer = match fresh(diff_id) {
-            Some(handle) => handle,
-            None => {
-                let missing = || UnpackError::NoBlob(descriptor.digest.clone());
-                opened = merge::open(&store.layer(diff_id).ok_or_else(missing)?).map_err(failed)?;
-                &opened
+        while !handles.contains_key(diff_id) {
+            if let Some(path) = store.layer(diff_id) {
+                handles.insert(diff_id.clone(), merge::open(&path).map_err(failed)?);
+            } else if let Ok((diff_id, handle)) = fresh.recv() {
+                handles.insert(diff_id, handle);
+            } else if store.layer(diff_id).is_none() {
+                return Err(UnpackError::NoBlob(descriptor.digest.clone()));
             }
-        };
+        }
+        let layer = &handles[diff_id];
         let notes = Notes::read(layer).map_err(failed)?;
         if let (Rules::Strict, Some(what)) = (package.rules(), &notes.departure) {
             return Err(UnpackError::TakenLeniently { layer: diff_id.clone(), what: what.clone() });
@@ -120,7 +128,10 @@ impl Unpacking<'_> {
     /// Brings and unpacks one layer, to be committed, unless another process is faster. Where there is room it is extracted
     /// while it arrives; what was made of it so is used only where its blob turns out to be the right one.
     fn layer(&self, layer: &Missing<'_>) -> Result<Option<StagedLayer>, UnpackError> {
-        let Staging::Empty(staged) = self.store.stage_layer(layer.diff_id)? else { return Ok(None) };
+        let Staging::Empty(staged) = self.store.stage_layer(layer.diff_id)? else {
+            self.room.pass();
+            return Ok(None);
+        };
         let mut rules = self.rules;
         if rules == Rules::Lenient && takes_names_for_one(staged.handle()) {
             // A later name must not replace one that differs from it.
@@ -130,7 +141,7 @@ impl Unpacking<'_> {
         let order = Order { media_type: layer.descriptor.media_type.clone(), rules, below };
         let (blob, early) = self.bring(layer, &order, &staged)?;
         let extracted = early.unwrap_or_else(|| {
-            let _room = self.room.take();
+            let _room = self.room.take(layer.turn);
             (self.by)(Archive::Whole(&blob), &order, &staged)
         });
         let unpacked = accept(&blob, layer.diff_id, &staged, extracted)?;
@@ -155,7 +166,7 @@ impl Unpacking<'_> {
         thread::scope(|scope| {
             let mut early = None;
             let blob = layer.bring(|| {
-                let room = self.room.try_take()?;
+                let room = self.room.try_take(layer.turn)?;
                 let (bytes, copy) = pipe().ok()?;
                 early = Some(scope.spawn(move || {
                     let _room = room;
@@ -170,13 +181,13 @@ impl Unpacking<'_> {
                 })
             })?;
             let early = early.map(|extracting| extracting.join().expect("no extractor panics"));
-            let whole = |extracted: &io::Result<Extracted>| matches!(extracted, Err(error) if error.kind() == io::ErrorKind::Unsupported);
-            Ok((blob, early.filter(|extracted| !whole(extracted))))
+            let asks_for_the_whole = |error: &io::Error| error.kind() == io::ErrorKind::Unsupported;
+            Ok((blob, early.filter(|extracted| !extracted.as_ref().is_err_and(asks_for_the_whole))))
         })
     }
 }
 
-/// A pipe that holds what a fetch reads at once, a few times over; no longer one where the user has many.
+/// A pipe that holds what a fetch reads at once a few times over, or less where the user has many.
 fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
     const SIZE: usize = 1 << 20;
     let (reader, writer) = io::pipe()?;
@@ -206,16 +217,18 @@ fn copy_on(file: &File, place: Range<u64>, mut to: &PipeWriter) -> io::Result<()
     to.write_all(&bytes)
 }
 
-/// How many layers are unpacked at once: one for each CPU. The others wait as blobs.
+/// How many layers are unpacked at once: one for each CPU, in their turns, however fast they arrive. The others wait as blobs.
 struct Room {
-    free: Mutex<Free>,
-    freed: Condvar,
+    state: Mutex<State>,
+    changed: Condvar,
 }
 
-struct Free {
-    places: usize,
-    /// How many wait for one.
-    wanted: usize,
+struct State {
+    free: usize,
+    /// How many have had a place, or need none.
+    begun: usize,
+    /// The turns of those that wait.
+    waiting: BTreeSet<usize>,
 }
 
 /// One place, given back when it is dropped.
@@ -223,34 +236,48 @@ struct Place<'a>(&'a Room);
 
 impl Room {
     fn for_each_cpu() -> Room {
-        let places = thread::available_parallelism().map_or(1, usize::from);
-        Room { free: Mutex::new(Free { places, wanted: 0 }), freed: Condvar::new() }
+        let free = thread::available_parallelism().map_or(1, usize::from);
+        Room { state: Mutex::new(State { free, begun: 0, waiting: BTreeSet::new() }), changed: Condvar::new() }
     }
 
-    /// A place, where there is one that nobody waits for.
-    fn try_take(&self) -> Option<Place<'_>> {
-        let mut free = self.free.lock().expect("no holder panics");
-        if free.places <= free.wanted {
+    /// A place, where there is one besides those for whose turn is before.
+    fn try_take(&self, turn: usize) -> Option<Place<'_>> {
+        let mut state = self.state();
+        if state.free == 0 || turn >= state.begun + state.free {
             return None;
         }
-        free.places -= 1;
+        state.free -= 1;
+        state.begun += 1;
         Some(Place(self))
     }
 
-    fn take(&self) -> Place<'_> {
-        let mut free = self.free.lock().expect("no holder panics");
-        free.wanted += 1;
-        let mut free = self.freed.wait_while(free, |free| free.places == 0).expect("no holder panics");
-        free.wanted -= 1;
-        free.places -= 1;
+    /// A place, as soon as nobody waits whose turn is before.
+    fn take(&self, turn: usize) -> Place<'_> {
+        let mut state = self.state();
+        state.waiting.insert(turn);
+        let waits = |state: &mut State| state.free == 0 || state.waiting.first() != Some(&turn);
+        let mut state = self.changed.wait_while(state, waits).expect("no holder panics");
+        state.waiting.remove(&turn);
+        state.free -= 1;
+        state.begun += 1;
+        self.changed.notify_all();
         Place(self)
+    }
+
+    /// Takes note of one that needs no place.
+    fn pass(&self) {
+        self.state().begun += 1;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder panics")
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.0.free.lock().expect("no holder panics").places += 1;
-        self.0.freed.notify_one();
+        self.0.state().free += 1;
+        self.0.changed.notify_all();
     }
 }
 
@@ -261,4 +288,52 @@ pub(super) fn takes_names_for_one(directory: impl AsFd) -> bool {
     let made = openat(&directory, name, flags, Mode::RUSR).is_ok();
     let one = statat(&directory, other, AtFlags::SYMLINK_NOFOLLOW).is_ok();
     made && unlinkat(&directory, name, AtFlags::empty()).is_ok() && one
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn room(free: usize) -> Room {
+        Room { state: Mutex::new(State { free, begun: 0, waiting: BTreeSet::new() }), changed: Condvar::new() }
+    }
+
+    #[test]
+    fn what_arrives_first_leaves_the_places_to_the_largest() {
+        let room = room(2);
+        assert!(room.try_take(2).is_none() && room.try_take(3).is_none());
+        let second = room.try_take(1).expect("the first has its own");
+        let first = room.try_take(0).expect("it was left free");
+        assert!(room.try_take(2).is_none(), "none is free");
+        drop(second);
+        let third = room.try_take(2).expect("its turn");
+        assert!(room.try_take(3).is_none());
+        drop((first, third));
+        assert!(room.try_take(5).is_none(), "two before it have not begun, for two places");
+        assert!(room.try_take(4).is_some());
+    }
+
+    #[test]
+    fn who_waits_gets_a_place_in_turn() {
+        let room = room(1);
+        let held = room.try_take(0).expect("there is one");
+        let order = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for turn in [3, 1, 2] {
+                let (room, order) = (&room, &order);
+                scope.spawn(move || {
+                    let _place = room.take(turn);
+                    order.lock().unwrap().push(turn);
+                });
+            }
+            while room.state().waiting.len() < 3 {
+                thread::yield_now();
+            }
+            drop(held);
+        });
+        assert_eq!(order.into_inner().unwrap(), [1, 2, 3]);
+        room.pass();
+        let state = room.state();
+        assert_eq!((state.free, state.begun), (1, 5));
+    }
 }
