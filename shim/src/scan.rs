@@ -209,7 +209,7 @@ impl Report {
             let list = self.offer.lists.get(kind).unwrap_or(&none);
             let state = if list.is_empty() && *state == "not accepted yet" { "" } else { *state };
             outln!("{:<18} {:>4}  {}  {state}", kind.words().1, list.len(), list.digest());
-            list.items().for_each(|(name, value)| outln!("  {name:<40} {}", Digest::of(&canonical(value))));
+            list.items().for_each(|(name, value)| outln!("  {name:<40} {}", Digest::of(canonical(value))));
         }
         self.changes.iter().flat_map(Change::lines).for_each(|line| outln!("{line}"));
         self.hidden.iter().for_each(|line| outln!("! {line}"));
@@ -219,7 +219,7 @@ impl Report {
         let list = |(kind, state): &(Kind, &str)| {
             let none = List::default();
             let list = self.offer.lists.get(kind).unwrap_or(&none);
-            let item = |(name, value): (&str, &Value)| json!({"name": name, "digest": Digest::of(&canonical(value)), "is": value});
+            let item = |(name, value): (&str, &Value)| json!({"name": name, "digest": Digest::of(canonical(value)), "is": value});
             let items: Vec<Value> = list.items().map(item).collect();
             (kind.member().to_owned(), json!({"digest": list.digest(), "state": state, "items": items}))
         };

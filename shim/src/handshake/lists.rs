@@ -126,7 +126,7 @@ impl List {
     pub fn digest(&self) -> Digest {
         let mut items: Vec<Vec<u8>> = self.0.values().map(canonical).collect();
         items.sort();
-        Digest::of(&[b"[", &items.join(&b","[..])[..], b"]"].concat())
+        Digest::of([b"[", &items.join(&b","[..])[..], b"]"].concat())
     }
 
     /// What of another, newer list differs: added, changed and, where it is the whole list, missing.
