@@ -45,19 +45,18 @@ impl Store {
         let mut writer = self.writer_by(want.digest.algorithm())?;
         let mut buffer = vec![0; CHUNK];
         loop {
-            // In whole pieces at even places, of which the kernel makes few large pages.
-            let (count, end) = fill(&mut reader, &mut buffer);
+            let count = match reader.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(source) => return Err(Error::Broken { digest: want.digest.clone(), source }),
+            };
             let before = writer.size;
             writer.append(&buffer[..count])?;
             if writer.size > want.size {
                 return Err(differs(want, format!("longer than the {} bytes that were promised", want.size)));
             }
             follow(writer.file(), before..writer.size);
-            match end {
-                None => {}
-                Some(Ok(())) => break,
-                Some(Err(source)) => return Err(Error::Broken { digest: want.digest.clone(), source }),
-            }
         }
         if writer.size < want.size {
             return Err(differs(want, format!("{} of {} bytes arrived", writer.size, want.size)));
@@ -293,20 +292,6 @@ impl Drop for BlobWriter<'_> {
 /// The turn of one fetcher of a blob, or of one maker of a package.
 #[derive(Debug)]
 pub struct BlobLock(#[expect(dead_code, reason = "held, not read")] Turn);
-
-/// Reads until the buffer is full: how many bytes there are, and how it has ended where it has.
-fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> (usize, Option<io::Result<()>>) {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match reader.read(&mut buffer[filled..]) {
-            Ok(0) => return (filled, Some(Ok(()))),
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return (filled, Some(Err(error))),
-        }
-    }
-    (filled, None)
-}
 
 /// One more than there are: the end is seen without asking for more room.
 fn room_for(size: u64) -> usize {
