@@ -88,8 +88,6 @@ impl<'a, F: Fn() -> About> Asking<'a, F> {
     /// All is known, and this process has one thread again. The signals, where they had to be heard.
     pub fn done(mut self) -> Option<Signals> {
         self.network.access.door.open();
-        self.network.access.door.open();
-        self.network.access.door.open();
         self.watch.take().and_then(Watch::end).or(self.signals.take())
     }
 }
