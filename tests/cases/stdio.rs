@@ -522,6 +522,9 @@ fn l8_whatever_stops_a_run_answers_the_client(world: &World) {
             ended.check(told["error"]["message"].as_str().is_some_and(|said| said.contains(word)), word);
         }
     }
+    // One that writes all at once, as a shell does.
+    let ended = world.smcp(["run", &nowhere]).told(&format!("{INITIALIZE}\n{INITIALIZED}\n{DISCOVER}")).expect(120);
+    ended.check(ended.json()["id"] == 0, "the handshake was expected to be answered");
     // A client that falls back asks twice.
     let ended = world
         .smcp(["run", &nowhere])

@@ -641,7 +641,8 @@ impl Handshake {
     /// From here on answers that do not matter are not read.
     fn close(&mut self) {
         self.phase = Phase::Known;
-        if self.ended {
+        // What was asked before the server has answered anything is owed an answer: by smcp, where the server comes to none.
+        if self.ended || !self.answered {
             return;
         }
         let mut asked = std::mem::take(&mut self.asked);

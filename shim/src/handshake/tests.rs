@@ -831,6 +831,16 @@ fn t7_what_is_too_large_to_compare_does_not_pass() {
 }
 
 #[test]
+fn l8_what_is_said_all_at_once_is_owed_an_answer() {
+    let mut session = nothing_due();
+    asks(&mut session, &format!("{INITIALIZE}{INITIALIZED}{LIST}"));
+    let waiting: Vec<_> = session.unanswered().into_iter().map(|waiting| waiting.id).collect();
+    assert_eq!(waiting, [b"0"]);
+    says(&mut session, answer("0", "{}"));
+    assert!(session.unanswered().is_empty() && !session.reads_answers());
+}
+
+#[test]
 fn s11_what_was_asked_last_is_awaited() {
     let mut session = nothing_due();
     asks(&mut session, INITIALIZE);
