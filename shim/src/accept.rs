@@ -2,9 +2,8 @@
 //! accepted since. A version that asks for more is not run unseen.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bundle::policy::{NewPermissions, Sourced};
@@ -16,7 +15,7 @@ use crate::cli;
 use crate::exit::{self, Failure};
 use crate::learn::is_yes;
 use crate::pins::Place;
-use crate::settings::{Settings, read_small};
+use crate::settings::{Settings, read_small, write_in_one_step};
 use crate::show::{self, outln};
 use crate::verdict::{Seen, Verdict};
 
@@ -251,17 +250,9 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, Failur
     serde_json::from_slice(&bytes).map(Some).map_err(|why| wrong(path, &why))
 }
 
-/// Writes a file in one step. It is no loss where the machine stops in the middle: the old one or none is there.
+/// Also for those who work on the same project.
 fn write(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
-    let put = || {
-        let directory = path.parent().unwrap_or(path);
-        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        let scratch = path.with_extension(format!("new-{}", std::process::id()));
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&scratch)?;
-        file.write_all(format!("{:#}\n", serde_json::to_value(value)?).as_bytes())?;
-        fs::rename(&scratch, path)
-    };
-    put().map_err(|why| wrong(path, &why))
+    write_in_one_step(path, value, 0o644).map_err(|why| wrong(path, &why))
 }
 
 fn wrong(path: &Path, why: &dyn std::fmt::Display) -> Failure {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use distribution::{Mode, Network, Reference, Store, canonical};
 use runtime::Signals;
-use runtime::journal::{Ending, Journal};
+use runtime::journal::Journal;
 use rustix::event::{PollFd, PollFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use ulid::Ulid;
@@ -131,14 +131,8 @@ impl About {
 
     /// Ends the run, in place of the thread that may wait for ever.
     fn ends(&self, failure: Failure) -> ! {
-        let ending = Ending {
-            exit: failure.code,
-            cause: failure.cause(),
-            error: Some(failure.message.clone()),
-            ..Ending::default()
-        };
         let record = Record::new(&self.reference.to_string());
-        let closed = record.close(&self.journal, self.run, &ending.lasted(self.began.elapsed()));
+        let closed = record.close(&self.journal, self.run, &failure.ending().lasted(self.began.elapsed()));
         let failure = closed.map_or_else(Failure::from, |()| failure);
         std::process::exit(failed(&failure, self.is_answered).into())
     }

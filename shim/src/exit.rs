@@ -5,7 +5,7 @@ use std::path::Path;
 use bundle::build::BuildError;
 use bundle::{Denied, FlagError, OutboundError, PackageError, UnitError, UnpackError, format_size};
 use distribution::{Kind, ReferenceError};
-use runtime::journal::JournalError;
+use runtime::journal::{Ending, JournalError};
 use runtime::{How, Limit, NotExecuted, NotExecutedKind, Refusal};
 
 use serde::{Deserialize, Serialize};
@@ -69,6 +69,11 @@ impl Failure {
     pub fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// The end of a run that it stopped, for the audit log.
+    pub fn ending(&self) -> Ending {
+        Ending { exit: self.code, cause: self.cause(), error: Some(self.message.clone()), ..Ending::default() }
     }
 
     /// The word for its kind in the audit log.

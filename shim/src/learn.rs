@@ -8,7 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 
 use bundle::{Host, Outbound};
-use runtime::journal::{self, Ending, Journal};
+use runtime::journal::{self, Journal};
 use serde_json::{Value, json};
 use ulid::Ulid;
 
@@ -76,14 +76,8 @@ pub fn is_yes(answers: File) -> bool {
 
 /// Records a run that the answer stopped.
 fn refused(failure: &Failure, reference: &str, id: Ulid, settings: Result<Settings, Failure>) -> u8 {
-    let ending = Ending {
-        exit: failure.code,
-        cause: failure.cause(),
-        error: Some(failure.message.clone()),
-        ..Ending::default()
-    };
     let settings = settings.unwrap_or_else(|_| Settings::defaults());
-    let recorded = settings.journal().and_then(|journal| Record::new(reference).close(&journal, id, &ending));
+    let recorded = settings.journal().and_then(|journal| Record::new(reference).close(&journal, id, &failure.ending()));
     recorded.map_or_else(|error| Failure::from(error).print(), |()| failure.print())
 }
 

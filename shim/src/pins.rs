@@ -6,9 +6,8 @@
 //! alone.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bundle::Package;
@@ -23,7 +22,7 @@ use ulid::Ulid;
 use crate::exit::{self, Failure};
 use crate::handshake::{Accepted, Change, Found, Kind, List, Lists, Pins, Words, plain};
 use crate::redact::Texts;
-use crate::settings::Settings;
+use crate::settings::{Settings, write_in_one_step};
 use crate::show;
 use crate::verdict::Verdict;
 
@@ -192,17 +191,9 @@ impl Known {
         serde_json::from_slice(&bytes).map(Some).map_err(|why| fail(&why))
     }
 
-    /// Writes it in one step. It is no loss where the machine stops in the middle: the old one or none is there.
+    /// For its owner alone.
     fn write(&self, path: &Path) -> Result<(), Failure> {
-        let put = || {
-            let directory = path.parent().unwrap_or(path);
-            DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-            let scratch = path.with_extension(format!("new-{}", std::process::id()));
-            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&scratch)?;
-            file.write_all(format!("{:#}\n", serde_json::to_value(self)?).as_bytes())?;
-            fs::rename(&scratch, path)
-        };
-        put().map_err(|why| wrong(path, &why))
+        write_in_one_step(path, self, 0o600).map_err(|why| wrong(path, &why))
     }
 
     fn without_lists(self) -> Known {

@@ -81,12 +81,7 @@ pub fn run_as(
     let session = record.session.take();
     let ending = match &result {
         Ok((ending, _)) => ending.clone(),
-        Err(failure) => Ending {
-            exit: failure.code,
-            cause: failure.cause(),
-            error: Some(failure.message.clone()),
-            ..Ending::default()
-        },
+        Err(failure) => failure.ending(),
     };
     if let Err(error) = record.close(&journal, run, &ending.clone().lasted(started.elapsed())) {
         return failed(&error.into(), is_answered(typed));
@@ -166,13 +161,14 @@ pub fn usage(arguments: &[OsString], error: &clap::Error) -> u8 {
     if arguments.get(1).is_some_and(|command| command == "run") {
         let settings = Settings::read(None).unwrap_or_else(|_| Settings::defaults());
         let wrong = error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        let ending = Ending { exit: exit::USAGE, cause: "usage", error: Some(wrong.clone()), ..Ending::default() };
+        let failure = Failure::new(exit::USAGE, wrong);
+        let ending = failure.ending();
         let recorded =
             settings.journal().and_then(|journal| Record::new("").close(&journal, journal::new_run(), &ending));
         if let Err(error) = recorded {
             return Failure::from(error).print();
         }
-        answer(None, &Failure::new(exit::USAGE, wrong), PATIENCE);
+        answer(None, &failure, PATIENCE);
     }
     exit::USAGE
 }

@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::io::ErrorKind;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +20,7 @@ use distribution::{
 use runtime::Tier;
 use runtime::egress::Proxies;
 use runtime::journal::{self, Journal, JournalError};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::cli;
 use crate::exit::{self, Failure};
@@ -591,6 +593,20 @@ pub fn read_small(path: &Path) -> std::io::Result<Vec<u8>> {
         return Err(std::io::Error::other("it is larger than 1 MiB"));
     }
     std::fs::read(path)
+}
+
+/// Writes what was accepted as a file with this mode, in one step, with its directory. It is no loss where the machine stops in the
+/// middle: the old one or none is there.
+///
+/// # Errors
+/// The system's.
+pub fn write_in_one_step(path: &Path, value: &impl Serialize, mode: u32) -> std::io::Result<()> {
+    let directory = path.parent().unwrap_or(path);
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let scratch = path.with_extension(format!("new-{}", std::process::id()));
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&scratch)?;
+    file.write_all(format!("{:#}\n", serde_json::to_value(value)?).as_bytes())?;
+    std::fs::rename(&scratch, path)
 }
 
 /// Where docker and podman keep credentials.

@@ -19,9 +19,10 @@ use bundle::policy::Policy;
 use distribution::{
     Made, Making, Mode, Network, PackageName, Pending, Reference, Remembered, Store, canonical, configure, resolve,
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 
+use crate::bring::wait_on;
 use crate::exit::{self, Failure};
 use crate::relay;
 use crate::settings::Settings;
@@ -242,17 +243,14 @@ fn make(order: &Order, waiting: Waiting) -> Result<(), Failure> {
 fn has_asked() -> bool {
     let stdin = io::stdin();
     let mut ready = [PollFd::new(&stdin, PollFlags::IN)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let said = poll(&mut ready, Some(&now)).is_ok() && ready[0].revents().contains(PollFlags::IN);
+    let said = wait_on(&mut ready, Some(Duration::ZERO)).is_ok() && ready[0].revents().contains(PollFlags::IN);
     said && relay::is_of_a_client(rustix::stdio::stdin())
 }
 
 /// Whether there is something to read by then, or an end.
 fn is_readable_by(from: &impl AsFd, deadline: Instant) -> bool {
     let left = deadline.saturating_duration_since(Instant::now());
-    let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-    let mut ready = [PollFd::new(from, PollFlags::IN)];
-    poll(&mut ready, Some(&timeout)).is_ok_and(|count| count > 0)
+    wait_on(&mut [PollFd::new(from, PollFlags::IN)], Some(left)).is_ok_and(|count| count > 0)
 }
 
 /// Has it looked at again by a process that this one does not wait for, and says so.

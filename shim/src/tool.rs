@@ -71,12 +71,7 @@ fn audited(caged: &Caged, config: Option<&Path>) -> Result<u8, Failure> {
     let result = in_cage(caged, &settings, &journal, run, &mut record);
     let ending = match &result {
         Ok(ending) => ending.clone(),
-        Err(failure) => Ending {
-            exit: failure.code,
-            cause: failure.cause(),
-            error: Some(failure.message.clone()),
-            ..Ending::default()
-        },
+        Err(failure) => failure.ending(),
     };
     record.close(&journal, run, &ending.clone().lasted(started.elapsed()))?;
     show::denied(run, ending.egress.as_ref().map_or(0, |egress| egress.refused.len()));

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
 use super::acquire::registry;
-use crate::command::Ended;
+use crate::command::{Ended, Smcp};
 use crate::fake::Fake;
 use crate::image::{Built, Image};
 use crate::needs;
@@ -105,6 +105,17 @@ impl Slow {
         let none = within(PATIENCE, || self.fetchers().is_empty().then_some(()));
         assert!(none.is_some(), "left: {:#?}", self.fetchers());
     }
+
+    /// Sends what it kept back once this run waits for it too, which gets it then; nobody fetches afterwards.
+    #[track_caller]
+    fn opens_for(&self, run: Smcp<'_>) {
+        let mut waits = run.start();
+        let stdin = waits.take_stdin();
+        self.set(Gate::Open);
+        waits.wait().expect(4);
+        drop(stdin);
+        self.await_none();
+    }
 }
 
 /// The file of the lock, while there is one.
@@ -158,12 +169,7 @@ fn a13_a_client_is_told_and_the_download_goes_on(world: &World) {
     let foreign: Vec<_> =
         open.iter().filter(|path| path.starts_with(&root) && !path.starts_with(world.store())).collect();
     assert!(foreign.is_empty(), "{foreign:?}");
-    let mut third = start("10m").start();
-    let stdin = third.take_stdin();
-    slow.set(Gate::Open);
-    third.wait().expect(4);
-    drop(stdin);
-    slow.await_none();
+    slow.opens_for(start("10m"));
     assert_eq!(slow.downloads(), 1);
     assert_eq!(lock(world), None);
     world.smcp(["run", "--offline", &name, "exit", "5"]).run().expect(5);
@@ -226,12 +232,7 @@ fn a13_a_registry_that_does_not_answer(world: &World) {
         assert_eq!((&end["exit"], &end["cause"]), (&124.into(), &"timeout".into()), "{end}");
         slow.await_one_that_is_detached();
     }
-    let mut third = start("10m").start();
-    let stdin = third.take_stdin();
-    slow.set(Gate::Open);
-    third.wait().expect(4);
-    drop(stdin);
-    slow.await_none();
+    slow.opens_for(start("10m"));
     assert_eq!((slow.downloads(), lock(world)), (1, None));
     // One that answers with something else.
     world.smcp(["cache", "rm", "--all"]).run().ok();
