@@ -4,9 +4,10 @@
 //! point or file which the package does not have becomes one of the tmpfs, with the package's entries bound into it one
 //! by one. So no directory is ever merged at a start, and no kernel needs an overlay.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
@@ -53,20 +54,19 @@ fn put_together(plan: &Plan, sources: Sources) -> Result<Root, Refusal> {
     workshop.attach(&host_tmp).map_err(step("mounting the workshop"))?;
     let place = |name: &str| make_directory(&workshop, Path::new(name)).map_err(step("making a directory"));
     for name in ["bundle", "state"] {
-        place(name)?;
+        rustix::fs::mkdirat(&workshop, name, Mode::from_raw_mode(0o755))
+            .map_err(|why| step("making a directory")(why.into()))?;
     }
     let devices = place("devices")?;
     sources.tree.attach(&place("tree")?).map_err(step("mounting the package's tree"))?;
     let root_directory = place("root")?;
     let root = Detached::copy_of(&root_directory).map_err(step("making the root a mount"))?;
     root.attach(&root_directory).map_err(step("mounting the root"))?;
-    let opened = |name: &str| open_beneath(&workshop, Path::new(name)).map_err(step("opening what was mounted"));
-    let (tree, root_directory) = (opened("tree")?, opened("root")?);
 
     let elsewhere = |refusal: Refusal| refusal.hint(ELSEWHERE);
     let additions = Additions::of(plan, &sources).map_err(elsewhere)?;
-    fill(&tree, &root_directory, Path::new(""), &additions).map_err(elsewhere)?;
-    additions.complete(&root_directory).map_err(elsewhere)?;
+    fill(sources.tree.as_fd(), root.as_fd(), Path::new(""), &additions).map_err(elsewhere)?;
+    let mut made = additions.complete(root.as_fd()).map_err(elsewhere)?;
     let mut grants = sources.grants.into_iter();
     let mut denied = sources.denied.into_iter();
     let mut private = Private::new(plan, place("private")?);
@@ -74,7 +74,7 @@ fn put_together(plan: &Plan, sources: Sources) -> Result<Root, Refusal> {
         let fail = |why: io::Error| Refusal::new(format!("mounting {}", mount.target.display()), why);
         match &mount.what {
             What::Private { .. } | What::Devices | What::Terminals | What::SharedMemory { .. } => {
-                let point = mount_point(&root_directory, plan, index, true).map_err(elsewhere)?;
+                let point = mount_point(&root, &mut made, plan, index, true).map_err(elsewhere)?;
                 let new = match &mount.what {
                     What::Private { mode, exec, .. } => private.directory(*mode, *exec),
                     What::SharedMemory { .. } => private.directory(0o1777, Exec::Denied),
@@ -85,7 +85,7 @@ fn put_together(plan: &Plan, sources: Sources) -> Result<Root, Refusal> {
             }
             What::Granted { .. } => {
                 let grant = grants.next().ok_or_else(|| fail(Errno::NOENT.into()))?;
-                let point = mount_point(&root_directory, plan, index, grant.directory).map_err(elsewhere)?;
+                let point = mount_point(&root, &mut made, plan, index, grant.directory).map_err(elsewhere)?;
                 grant.mount.attach(&point).map_err(fail).map_err(elsewhere)?;
             }
             What::Denied { .. } => {
@@ -179,23 +179,32 @@ impl Additions {
         self.paths().any(|wanted| wanted != path && wanted.starts_with(path))
     }
 
-    /// Makes what the package's tree does not have.
-    fn complete(&self, root: &OwnedFd) -> Result<(), Refusal> {
+    /// Makes what the package's tree does not have, and gives the directories, by their paths, which are mount points.
+    fn complete(&self, root: BorrowedFd<'_>) -> Result<HashMap<&Path, OwnedFd>, Refusal> {
         let fail = |path: &Path| {
             let shown = Path::new("/").join(path);
             move |why: io::Error| Refusal::new(format!("making {}", shown.display()), why)
         };
+        let mut made = HashMap::new();
         for path in &self.directories {
-            make_directory(root, path).map_err(fail(path))?;
+            made.insert(path.as_path(), make_directory(root, path).map_err(fail(path))?);
         }
+        // Most lie in one directory.
+        let mut around: Option<(&Path, OwnedFd)> = None;
         for (path, text) in &self.files {
-            make_file(root, path, text).map_err(fail(path))?;
+            let parent = path.parent().unwrap_or(Path::new(""));
+            let opened = match around.take() {
+                Some((there, opened)) if there == parent => opened,
+                _ => make_directory(root, parent).map_err(fail(path))?,
+            };
+            make_file_in(&opened, path, text).map_err(fail(path))?;
+            around = Some((parent, opened));
         }
         for (path, leads_to) in &self.links {
             let made = path.parent().map_or(Ok(()), |parent| make_directory(root, parent).map(drop));
             made.and_then(|()| Ok(rustix::fs::symlinkat(leads_to, root, path)?)).map_err(fail(path))?;
         }
-        Ok(())
+        Ok(made)
     }
 }
 
@@ -203,7 +212,7 @@ impl Additions {
 const MOST_ENTRIES: usize = 4096;
 
 /// Puts the entries of a directory of the package into the same directory of the root.
-fn fill(tree: &OwnedFd, root: &OwnedFd, path: &Path, additions: &Additions) -> Result<(), Refusal> {
+fn fill(tree: BorrowedFd<'_>, root: BorrowedFd<'_>, path: &Path, additions: &Additions) -> Result<(), Refusal> {
     let fail = |why: io::Error| Refusal::new(format!("the package's directory /{}", path.display()), why);
     let listing = rustix::fs::openat(tree, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .and_then(Dir::new)
@@ -227,8 +236,8 @@ fn fill(tree: &OwnedFd, root: &OwnedFd, path: &Path, additions: &Additions) -> R
 
 /// Puts one entry of the package into the root: as it is, or opened for what is to lie in it.
 fn put(
-    tree: &OwnedFd,
-    root: &OwnedFd,
+    tree: BorrowedFd<'_>,
+    root: BorrowedFd<'_>,
     name: &std::ffi::CStr,
     path: &Path,
     additions: &Additions,
@@ -256,13 +265,13 @@ fn put(
             if !below || additions.are_had_by(&own, path) {
                 return bind(&own, &point).map_err(fail);
             }
-            fill(&own, &point, path, additions)
+            fill(own.as_fd(), point.as_fd(), path, additions)
         }
         // What the plan puts there takes its place.
         _ if here => Ok(()),
         _ => {
             let own = open_beneath(tree, to_path(name)).map_err(fail)?;
-            make_file(root, to_path(name), "").map_err(fail)?;
+            make_file_in(root, to_path(name), "").map_err(fail)?;
             bind(&own, &open_beneath(root, to_path(name)).map_err(fail)?).map_err(fail)
         }
     }
@@ -273,12 +282,21 @@ fn bind(own: &OwnedFd, point: &OwnedFd) -> io::Result<()> {
     Detached::copy_of(own)?.attach(point)
 }
 
-/// The directory or file on which a mount of the plan goes, made where it lies in a private place of the cage or in a
-/// state directory.
-fn mount_point(root: &OwnedFd, plan: &Plan, index: usize, directory: bool) -> Result<OwnedFd, Refusal> {
+/// The directory or file on which a mount of the plan goes: one that was `made` for it, or made here where it lies in a
+/// private place of the cage or in a state directory.
+fn mount_point(
+    root: impl AsFd,
+    made: &mut HashMap<&Path, OwnedFd>,
+    plan: &Plan,
+    index: usize,
+    directory: bool,
+) -> Result<OwnedFd, Refusal> {
     let target = &plan.mounts[index].target;
     let path = relative(target)?;
-    match open_beneath(root, &path) {
+    if let Some(point) = made.remove(path.as_path()) {
+        return Ok(point);
+    }
+    match open_beneath(&root, &path) {
         Ok(point) => return Ok(point),
         Err(why) if why.kind() == io::ErrorKind::NotFound => {}
         Err(why) => return Err(Refusal::new(format!("opening the mount point {}", target.display()), why)),
@@ -296,9 +314,11 @@ fn mount_point(root: &OwnedFd, plan: &Plan, index: usize, directory: bool) -> Re
             "the path does not exist in the granted directory around it, and nothing is created there",
         ));
     }
-    let made = if directory { make_directory(root, &path).map(drop) } else { make_file(root, &path, "") };
-    made.and_then(|()| open_beneath(root, &path))
-        .map_err(|why| Refusal::new(format!("making the mount point {}", target.display()), why))
+    let made = match directory {
+        true => make_directory(&root, &path),
+        false => make_file(&root, &path, "").and_then(|()| open_beneath(&root, &path)),
+    };
+    made.map_err(|why| Refusal::new(format!("making the mount point {}", target.display()), why))
 }
 
 /// Bytes of what the root itself, `/dev` and libcontainer's files may take.
@@ -309,7 +329,7 @@ const OF_WORKSHOP: u64 = 5 << 20;
 struct Private {
     size: u64,
     around: OwnedFd,
-    made: Vec<(Exec, OwnedFd)>,
+    made: Vec<(Exec, Detached)>,
     count: usize,
 }
 
@@ -328,8 +348,9 @@ impl Private {
             Some(index) => index,
             None => {
                 let name = format!("file-system-{}", self.made.len());
-                tmpfs(self.size, exec)?.attach(&make_directory(&self.around, Path::new(&name))?)?;
-                self.made.push((exec, open_beneath(&self.around, Path::new(&name))?));
+                let new = tmpfs(self.size, exec)?;
+                new.attach(&make_directory(&self.around, Path::new(&name))?)?;
+                self.made.push((exec, new));
                 self.made.len() - 1
             }
         };
@@ -399,28 +420,30 @@ fn open_beneath(directory: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
 /// Makes a directory and all above it, and opens it. One name at a time, beneath the open directory that it is in: what a
 /// name leads to may change meanwhile, where a server of another run has the same lasting directory.
 fn make_directory(directory: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
-    if let Ok(there) = open_beneath(&directory, path) {
-        return Ok(there);
-    }
-    let mut here = open_beneath(&directory, Path::new(""))?;
+    let mut here: Option<OwnedFd> = None;
     for name in path.components() {
         let name: &Path = name.as_ref();
-        match rustix::fs::mkdirat(&here, name, Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST) => {}
+        let around = here.as_ref().map_or(directory.as_fd(), AsFd::as_fd);
+        let next = match rustix::fs::mkdirat(around, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => open_beneath(around, name)?,
             // A directory of the package that is there already and cannot be written to.
-            Err(Errno::ROFS) if open_beneath(&here, name).is_ok() => {}
+            Err(Errno::ROFS) => open_beneath(around, name).map_err(|_| Errno::ROFS)?,
             Err(why) => return Err(why.into()),
-        }
-        here = open_beneath(&here, name)?;
+        };
+        here = Some(next);
     }
-    Ok(here)
+    here.map_or_else(|| open_beneath(directory, Path::new("")), Ok)
 }
 
-fn make_file(directory: &OwnedFd, path: &Path, text: &str) -> io::Result<()> {
-    let parent = make_directory(directory, path.parent().unwrap_or(Path::new("")))?;
+fn make_file(directory: impl AsFd, path: &Path, text: &str) -> io::Result<()> {
+    make_file_in(make_directory(directory, path.parent().unwrap_or(Path::new("")))?, path, text)
+}
+
+/// Makes a file of the path's last name.
+fn make_file_in(directory: impl AsFd, path: &Path, text: &str) -> io::Result<()> {
     let name = path.file_name().ok_or(Errno::INVAL)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o644))?;
+    let file = rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o644))?;
     File::from(file).write_all(text.as_bytes())
 }
 
