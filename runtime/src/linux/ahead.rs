@@ -24,7 +24,7 @@ use super::first::{First, Kind};
 use super::guard::{Guard, counted_beside};
 use super::keeper::{self, Ends};
 use super::masks::{FileId, Masks};
-use super::measure::{NAMESPACES, namespace_id};
+use super::measure::namespace_ids;
 use super::process;
 use super::rate::Rate;
 use super::seccomp::{self, Around};
@@ -390,13 +390,12 @@ fn unless_gone(result: io::Result<()>) -> Result<(), Refusal> {
 }
 
 fn order(plan: &Plan, bare: Option<bare::Bare>) -> Order {
-    let outside = NAMESPACES.iter().filter_map(|(_, name)| Some(((*name).to_owned(), namespace_id(name)?)));
     Order {
         env: plan.env.iter().map(|v| (v.name.clone(), v.value.expose().to_owned())).collect(),
         bare,
         denied: Vec::new(),
         direct: false,
-        outside: outside.collect(),
+        outside: namespace_ids(),
         plan: plan.clone(),
     }
 }

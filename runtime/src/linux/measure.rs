@@ -1,6 +1,9 @@
 //! What the cage enforces, tried from inside by the process that becomes the server.
 
-use std::fs;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::fs::{Mode, OFlags};
@@ -19,8 +22,10 @@ use crate::report::{Layer, Report, Status};
 pub fn all(order: &Order, ours: &[BorrowedFd<'_>]) -> Report {
     let mut report = Report::default();
     let bare = order.bare.as_ref();
+    let inside = if bare.is_some() { BTreeMap::new() } else { namespace_ids() };
     for (layer, name) in NAMESPACES {
-        report.set(layer, bare.map_or_else(|| namespace(order, name), |bare| Status::Absent(bare.why.clone())));
+        let measured = || namespace(order.outside.get(name), inside.get(name));
+        report.set(layer, bare.map_or_else(measured, |bare| Status::Absent(bare.why.clone())));
     }
     let host = "the root is the host's, and what of it can be written is Landlock's matter";
     report.set(Layer::ReadOnlyRoot, if bare.is_some() { Status::Absent(host.into()) } else { read_only_root() });
@@ -45,16 +50,22 @@ pub const NAMESPACES: [(Layer, &str); 7] = [
     (Layer::CgroupNamespace, "cgroup"),
 ];
 
-/// The inode number of one of this process's namespaces, namespaces(7).
-pub fn namespace_id(name: &str) -> Option<u64> {
-    // The link reads `name:[number]`.
-    let link = fs::read_link(format!("/proc/self/ns/{name}")).ok()?;
-    link.to_str()?.split_once(":[")?.1.strip_suffix(']')?.parse().ok()
+/// The inode numbers of this process's namespaces by name, namespaces(7); without those that cannot be read.
+pub fn namespace_ids() -> BTreeMap<String, u64> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(directory) = rustix::fs::open("/proc/self/ns", flags, Mode::empty()) else { return BTreeMap::new() };
+    let id = |name: &str| {
+        // The link reads `name:[number]`.
+        let mut link = [MaybeUninit::uninit(); 64];
+        let (link, _) = rustix::fs::readlinkat_raw(&directory, name, &mut link[..]).ok()?;
+        std::str::from_utf8(link).ok()?.split_once(":[")?.1.strip_suffix(']')?.parse().ok()
+    };
+    NAMESPACES.iter().filter_map(|(_, name)| Some(((*name).to_owned(), id(name)?))).collect()
 }
 
-fn namespace(order: &Order, name: &str) -> Status {
-    match (order.outside.get(name), namespace_id(name)) {
-        (Some(outside), Some(inside)) if *outside != inside => Status::Full,
+fn namespace(outside: Option<&u64>, inside: Option<&u64>) -> Status {
+    match (outside, inside) {
+        (Some(outside), Some(inside)) if outside != inside => Status::Full,
         (Some(_), Some(_)) => Status::Absent("it is the host's".into()),
         _ => Status::Absent("it cannot be read".into()),
     }
@@ -71,7 +82,7 @@ fn read_only_root() -> Status {
 
 fn capabilities(namespaces: bool) -> Status {
     // proc_pid_status(5): every set of this thread, the bounding one too, in one read.
-    let Ok(status) = fs::read_to_string("/proc/self/status") else {
+    let Ok(status) = read_status() else {
         return Status::Absent("/proc/self/status cannot be read".into());
     };
     let mut left = None;
@@ -95,6 +106,13 @@ fn capabilities(namespaces: bool) -> Status {
             Ok(()) => Status::Absent("a user namespace that can be made inside gives them back".into()),
         },
     }
+}
+
+/// All of it by the first read.
+fn read_status() -> io::Result<String> {
+    let mut status = String::with_capacity(4096);
+    File::open("/proc/self/status")?.take(1 << 16).read_to_string(&mut status)?;
+    Ok(status)
 }
 
 fn no_new_privileges() -> Status {

@@ -142,15 +142,20 @@ fn loader(file: &File, start: &[u8]) -> io::Result<Option<PathBuf>> {
     // Longer than any path; and more headers than any program has.
     const LONGEST: u64 = 4096;
     const MOST: u64 = 128;
+    const HEADER: usize = 56;
     let (Some(table), Some(size), Some(count)) = (number(start, 32, 8), number(start, 54, 2), number(start, 56, 2))
     else {
         return Ok(None);
     };
-    for index in 0..count.min(MOST) {
-        let mut header = [0_u8; 40];
-        file.read_exact_at(&mut header, table.saturating_add(index * size))?;
-        if number(&header, 0, 4) == Some(PT_INTERP) {
-            let (offset, length) = (number(&header, 8, 8).unwrap_or(0), number(&header, 32, 8).unwrap_or(0));
+    // What states another size the kernel does not start.
+    if size != HEADER as u64 {
+        return Ok(None);
+    }
+    let mut headers = vec![0_u8; count.min(MOST) as usize * HEADER];
+    file.read_exact_at(&mut headers, table)?;
+    for header in headers.chunks_exact(HEADER) {
+        if number(header, 0, 4) == Some(PT_INTERP) {
+            let (offset, length) = (number(header, 8, 8).unwrap_or(0), number(header, 32, 8).unwrap_or(0));
             let mut text = vec![0_u8; length.min(LONGEST) as usize];
             file.read_exact_at(&mut text, offset)?;
             let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
