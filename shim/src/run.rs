@@ -78,9 +78,14 @@ pub fn run_as(
     journal.end_lost();
     let mut record = Record::new(typed.reference());
     let result = settings.and_then(|settings| story(typed, &settings, &journal, run, early, errand, &mut record));
+    // What is left of the cage goes last: the kernel takes the namespaces down meanwhile.
+    let (result, _remains) = match result {
+        Ok((ending, remains)) => (Ok(ending), remains),
+        Err(failure) => (Err(failure), None),
+    };
     let session = record.session.take();
     let ending = match &result {
-        Ok((ending, _)) => ending.clone(),
+        Ok(ending) => ending.clone(),
         Err(failure) => failure.ending(),
     };
     if let Err(error) = record.close(&journal, run, &ending.clone().lasted(started.elapsed())) {
@@ -88,8 +93,7 @@ pub fn run_as(
     }
     let denied = ending.egress.as_ref().map_or(0, |egress| egress.refused.len());
     show::denied(run, denied);
-    // What is left of the cage goes here, after the entry: the kernel takes the namespaces down meanwhile.
-    let failure = match result.map(|(ending, _)| ending) {
+    let failure = match result {
         Ok(Ending { unmasked: Some(path), .. }) => exit::unmasked(&path),
         Ok(Ending { limit: Some(limit), .. }) => limit.into(),
         Ok(Ending { exit, error: Some(error), .. }) => Failure::new(exit, error),
