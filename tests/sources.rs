@@ -61,7 +61,7 @@ const FIRST: Duration = Duration::from_secs(300);
 /// A run of a package of the stand-in, by the machine's node.
 fn run<'w>(world: &'w World, registry: &StandIn, flags: &[&str], words: &[&str]) -> Smcp<'w> {
     let command = world.smcp(["run", "--runtime", "host"]).args(flags).args(words);
-    registry.of(command).within(FIRST)
+    registry.of(command).within(FIRST).env("MCP_PULL_PATIENCE", "10m")
 }
 
 fn has_npm() -> bool {
@@ -258,7 +258,7 @@ fn a1_twenty_first_runs_install_once() {
     assert_eq!(builds, 1);
 }
 
-/// A client that has asked is told after eight seconds, and the install goes on for its next try.
+/// A client is told after the patience of all downloads, in the same words and with the same code, and the install goes on for its next try.
 #[test]
 fn a13_a_client_is_told_of_a_long_install() {
     if !has_npm() {
@@ -269,14 +269,40 @@ fn a13_a_client_is_told_of_a_long_install() {
     registry.publish("hello", "1.0.0");
     registry.hold(true);
     let asked = r#"{"jsonrpc":"2.0","id":7,"method":"initialize","params":{}}"#;
-    let told = run(&world, &registry, &[], &["npm:hello"]).told(asked).expect(120);
-    told.explains(&["npm:hello is being installed", "smcp pull npm:hello"]);
-    let answer = told.json();
-    assert_eq!(answer["id"], 7);
-    assert!(answer["error"]["message"].as_str().unwrap().contains("is being installed"), "{answer}");
+    let first = || run(&world, &registry, &[], &["npm:hello"]).env("MCP_PULL_PATIENCE", "1s").told(asked).expect(124);
+    for told in [first(), first()] {
+        told.explains(&["fetching npm:hello@latest?linux/", "takes longer than 1s", "smcp pull npm:hello"]);
+        let answer = told.json();
+        assert_eq!(answer["id"], 7);
+        assert!(answer["error"]["message"].as_str().unwrap().contains("goes on in the background"), "{answer}");
+    }
     registry.hold(false);
-    let there = || run(&world, &registry, &["--offline"], &["npm:hello"]).run().code() == 0;
-    assert!(within(FIRST, || there().then_some(())).is_some(), "it is there for the next try");
+    run(&world, &registry, &[], &["npm:hello"]).run().ok();
+    assert_eq!(registry.count("1.0.0.tgz"), 1, "one process installs, whoever waits");
+}
+
+/// Why an install in the background failed is told by the next start, which tries again.
+#[test]
+fn a13_an_install_that_fails_in_the_background_is_told() {
+    if !has_npm() {
+        return;
+    }
+    let world = World::new(User::of_the_tests());
+    let registry = StandIn::new();
+    registry.hold(true);
+    run(&world, &registry, &[], &["npm:hello"]).env("MCP_PULL_PATIENCE", "1s").run().expect(124);
+    registry.hold(false);
+    let left = || {
+        let words = fs::read_dir(world.store().join("locks"))
+            .expect("it is there")
+            .map(|entry| entry.expect("it is there").path());
+        let words = words.map(|path| fs::read_to_string(path).unwrap_or_default());
+        words.into_iter().any(|word| word.contains("was not found")).then_some(())
+    };
+    within(FIRST, left).expect("it ended");
+    let next = run(&world, &registry, &[], &["npm:hello"]).run().expect(120);
+    next.says(&["that went on in the background failed: hello was not found"]);
+    next.explains(&["npm:hello", "its registry"]);
 }
 
 /// What has no exact version is looked at again when it is old enough: the start that finds it so does not wait.

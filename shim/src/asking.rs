@@ -50,9 +50,10 @@ pub struct About {
 
 impl<'a, F: Fn() -> About> Asking<'a, F> {
     /// Nobody can be asked by that network until [`Asking::get`] has to; `run` is asked only then.
-    pub fn new(network: &'a Network, run: F) -> Self {
+    /// `signals` are those that had to be heard before.
+    pub fn new(network: &'a Network, signals: Option<Signals>, run: F) -> Self {
         network.access.door.shut();
-        Asking { network, run, signals: None, watch: None }
+        Asking { network, run, signals, watch: None }
     }
 
     /// Gets something, from the store alone where that has it.
@@ -100,7 +101,7 @@ impl About {
         bring.tell_of_the_last();
         let is_under_way = bring.is_under_way();
         if is_under_way {
-            bring.wait_for_the_other(signals)?;
+            bring.wait_for_the_other(Some(signals))?;
         }
         Ok(is_under_way)
     }
@@ -152,7 +153,7 @@ impl Watch {
         let watch = move || {
             loop {
                 let mut fds = vec![PollFd::new(&stopped, PollFlags::IN)];
-                fds.extend(callers(&signals, run.until.is_some()));
+                fds.extend(callers(Some(&signals), run.until.is_some()));
                 let left = run.until.map(|until| until.saturating_duration_since(Instant::now()));
                 // Where nobody can be heard the run goes on unwatched.
                 let is_over = wait_on(&mut fds, left).is_err() || !fds[0].revents().is_empty();

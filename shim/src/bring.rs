@@ -10,7 +10,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bundle::{Package, format_size};
-use distribution::{Digest, Error, Handed, LayerLock, Mode, Progress, Resolved, Store};
+use distribution::{Digest, Error, Handed, LayerLock, Making, Mode, Progress, Resolved, Store};
 use runtime::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -21,6 +21,7 @@ use crate::exit::{self, Failure};
 use crate::progress::Download;
 use crate::settings::Settings;
 use crate::show;
+use crate::sources;
 
 pub use apart::child;
 
@@ -73,6 +74,8 @@ pub enum Wanted<'a> {
     Image(&'a Resolved),
     /// A name that is still to be looked up; what it stands for is judged by the configuration's policy.
     Name(Mode),
+    /// What is made of a source, and whether that is looked at again where the store has it.
+    Made(&'a Making, bool),
 }
 
 /// What the process is told.
@@ -96,6 +99,7 @@ enum Task {
         /// Also where the store has an answer.
         refresh: bool,
     },
+    Made(sources::Order),
 }
 
 /// What the process says, a line each.
@@ -144,11 +148,12 @@ enum Came {
 }
 
 impl Bring<'_> {
-    /// Brings the package into the store and unpacks it, or waits for the process that does so already.
+    /// Brings the package into the store and unpacks it, or waits for the process that does so already. Signals are heard where they
+    /// are read, else they end this process and the one that is bound to it.
     ///
     /// # Errors
     /// Why it cannot be had; of code 124 where it takes longer than a client waits, and of 128 and its number where a signal comes.
-    pub fn to_its_end(&self, signals: &Signals) -> Result<(), Failure> {
+    pub fn to_its_end(&self, signals: Option<&Signals>) -> Result<(), Failure> {
         let shown = Download::awaited(&self.name, &self.reference);
         self.tell_of_the_last();
         loop {
@@ -165,7 +170,7 @@ impl Bring<'_> {
     fn key(&self) -> Digest {
         match self.what {
             Wanted::Image(resolved) => resolved.manifest_descriptor.digest.clone(),
-            Wanted::Name(_) => Digest::of(&self.name),
+            Wanted::Name(_) | Wanted::Made(..) => Digest::of(&self.name),
         }
     }
 
@@ -202,6 +207,7 @@ impl Bring<'_> {
         let task = match self.what {
             Wanted::Image(resolved) => Task::Image { image: Box::new(resolved.hand_over()), offline: self.offline },
             Wanted::Name(mode) => Task::Name { reference: self.reference.clone(), refresh: mode == Mode::Refresh },
+            Wanted::Made(making, again) => Task::Made(sources::Order::of(&self.reference.parse()?, making, again)),
         };
         let order = Order {
             config: self.settings.file.clone(),
@@ -237,7 +243,7 @@ impl Bring<'_> {
     ///
     /// # Errors
     /// As [`Bring::to_its_end`].
-    pub fn wait_for_the_other(&self, signals: &Signals) -> Result<(), Failure> {
+    pub fn wait_for_the_other(&self, signals: Option<&Signals>) -> Result<(), Failure> {
         while self.is_under_way() {
             let mut fds = callers(signals, self.until.is_some());
             wait_on(&mut fds, Some(LOOK)).map_err(lost)?;
@@ -274,9 +280,9 @@ impl Bring<'_> {
             .hint(format!("start the server again in a while; `smcp pull {}` waits for the end of it", self.reference))
     }
 
-    fn unless_ended(&self, signals: &Signals, hung_up: bool) -> Result<(), Failure> {
+    fn unless_ended(&self, signals: Option<&Signals>, hung_up: bool) -> Result<(), Failure> {
         let when = format!("while {} was fetched", self.name);
-        let failure = match signals.next() {
+        let failure = match signals.and_then(Signals::next) {
             Some(signal) => exit::ended_by(signal, &when),
             None if hung_up => exit::hung_up(&when),
             None => return Ok(()),
@@ -301,7 +307,7 @@ impl Started {
     }
 
     /// Listens to its end, a signal or the end of a client's patience.
-    fn follow(mut self, of: &Bring<'_>, signals: &Signals, shown: &Download) -> Result<Came, Failure> {
+    fn follow(mut self, of: &Bring<'_>, signals: Option<&Signals>, shown: &Download) -> Result<Came, Failure> {
         let (mut begun, mut far) = (false, Left::default());
         let mut text = Vec::new();
         loop {
@@ -410,14 +416,14 @@ fn lost(why: io::Error) -> Failure {
 }
 
 /// What ends a wait from outside: signals, and the end of a client that reads its server's stdout, which poll(2) reports unasked.
-pub fn callers(signals: &Signals, has_client: bool) -> Vec<PollFd<'_>> {
+pub fn callers(signals: Option<&Signals>, has_client: bool) -> Vec<PollFd<'_>> {
     let stdout = has_client.then(|| PollFd::from_borrowed_fd(rustix::stdio::stdout(), PollFlags::empty()));
-    std::iter::once(PollFd::new(signals, PollFlags::IN)).chain(stdout).collect()
+    stdout.into_iter().chain(signals.map(|signals| PollFd::new(signals, PollFlags::IN))).collect()
 }
 
-/// Whether the client of [`callers`] has gone.
+/// Whether the client of [`callers`] has gone, which alone is heard by no event that was asked for.
 pub fn has_hung_up(callers: &[PollFd<'_>]) -> bool {
-    callers.get(1).is_some_and(|stdout| !stdout.revents().is_empty())
+    callers.first().is_some_and(|stdout| stdout.revents().intersects(PollFlags::HUP | PollFlags::ERR))
 }
 
 /// Waits for one of these, this long at most. How many have news.

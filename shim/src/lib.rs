@@ -67,9 +67,6 @@ pub fn main() -> ExitCode {
     if arguments.get(1).is_some_and(|word| word == tool::VERB) {
         return ExitCode::from(tool::child(&arguments[2..]));
     }
-    if arguments.get(1).is_some_and(|word| word == sources::VERB) {
-        return ExitCode::from(sources::child(&arguments[2..]));
-    }
     let early = Early::of(&arguments);
     let cli = match Cli::read(&arguments) {
         Ok(cli) => cli,

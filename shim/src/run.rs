@@ -38,7 +38,7 @@ use crate::scan::{Questioner, Scan};
 use crate::secrets::{self, SecretFlag};
 use crate::settings::Settings;
 use crate::show;
-use crate::sources::{self, Waiting};
+use crate::sources;
 use crate::verdict::Verdict;
 use crate::witness::Witness;
 use crate::words::Words;
@@ -202,11 +202,11 @@ fn story(
     let reference: Reference = typed.reference().parse()?;
 
     let store = Store::open(&settings.cache)?;
-    let waiting = if typed.dry_run { Waiting::Command } else { Waiting::Client };
-    sources::ready(&reference, &store, &network, settings, waiting)?;
     // Whoever scans waits to the end.
     let until = until(typed, settings, began).filter(|_| !matches!(errand, Errand::Scan(_)));
-    let mut asking = Asking::new(&network, || About {
+    let mut signals = None;
+    sources::ready(&reference, &store, &network, settings, until, &mut signals)?;
+    let mut asking = Asking::new(&network, signals, || About {
         reference: reference.clone(),
         registry: typed.registry.clone(),
         mode: network.mode,
@@ -267,7 +267,7 @@ fn story(
             let (registry, offline, store) = (typed.registry.as_deref(), typed.offline, &store);
             let (reference, name) = (resolved.reference.clone(), resolved.name.clone());
             let what = Wanted::Image(&resolved);
-            Bring { what, reference, name, store, settings, registry, offline, until }.to_its_end(signals)?;
+            Bring { what, reference, name, store, settings, registry, offline, until }.to_its_end(Some(signals))?;
             held(&package, store)?.ok_or_else(|| Failure::new(exit::RESOLVE, "the package left the store again"))?
         }
     };

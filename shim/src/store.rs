@@ -15,7 +15,7 @@ use crate::exit::{self, Failure};
 use crate::progress::Download;
 use crate::settings::Settings;
 use crate::show::{self, outln};
-use crate::sources::{self, Waiting};
+use crate::sources;
 use crate::tool;
 use crate::unpack;
 use crate::verdict::Verdict;
@@ -34,7 +34,7 @@ pub fn pull(
     let network = settings.network_for(registry, Mode::Refresh, made);
     for text in references {
         let reference: Reference = text.parse()?;
-        sources::ready(&reference, &store, &network, settings, Waiting::Command)?;
+        sources::ready(&reference, &store, &network, settings, None, &mut None)?;
         let resolved = resolve(&reference, &store, &network)?;
         show::stale(&resolved);
         let pending = Pending::new(&resolved, &store)?;

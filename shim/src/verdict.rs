@@ -11,7 +11,7 @@ use crate::exit::Failure;
 use crate::run::family;
 use crate::settings::Settings;
 use crate::show;
-use crate::sources::{self, Waiting};
+use crate::sources;
 
 /// The policy in force, and what it says of one package.
 pub struct Verdict {
@@ -44,7 +44,7 @@ impl Seen {
         let store = Store::open(&settings.cache)?;
         let network = settings.network_for(None, Mode::CacheFirst { refresh: settings.refresh }, made);
         let reference: Reference = text.parse()?;
-        sources::ready(&reference, &store, &network, settings, Waiting::Command)?;
+        sources::ready(&reference, &store, &network, settings, None, &mut None)?;
         Seen::found(store, network, reference)
     }
 

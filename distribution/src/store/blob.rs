@@ -111,11 +111,6 @@ impl Store {
         Turn::wait(self.at("locks").join(format!("blob-{}", digest.hex()))).map(BlobLock)
     }
 
-    /// Waits until no other process or thread makes what has that name; look again whether it is there now.
-    pub fn lock_name(&self, name: &str) -> Result<BlobLock> {
-        Turn::wait(self.at("locks").join(format!("name-{}", Digest::of(name).hex()))).map(BlobLock)
-    }
-
     /// The verified bytes of a manifest or index of which only the digest is known.
     pub(crate) fn manifest(&self, digest: &Digest) -> Result<Option<Vec<u8>>> {
         let Some((file, size)) = self.open_blob(digest)? else { return Ok(None) };

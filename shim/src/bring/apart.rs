@@ -1,4 +1,4 @@
-//! What `smcp fetch` does: fetches, verifies and unpacks one image that its caller has judged, or that it has looked up and judged itself. Its stdin is the order, its stdout a
+//! What `smcp fetch` does: fetches, verifies and unpacks one image that its caller has judged, or that it has looked up and judged itself, or makes one of a source. Its stdin is the order, its stdout a
 //! pipe for words, and nothing else of its caller's is open in it.
 
 use std::cell::RefCell;
@@ -19,7 +19,7 @@ use super::{DETACHED, Left, Order, Task, Word};
 use crate::exit::{self, Failure};
 use crate::settings::Settings;
 use crate::verdict::Verdict;
-use crate::{log, show, unpack};
+use crate::{log, show, sources, unpack};
 
 /// How long a detached one may take, whatever a registry keeps it waiting for: a package of 8 GiB at half a megabyte a second.
 const LONGEST: Duration = Duration::from_secs(5 * 3600);
@@ -83,6 +83,13 @@ fn obey(order: Order, tie: Tie) -> Result<Word, Failure> {
             let resolved = image.take(&store)?;
             let key = resolved.manifest_descriptor.digest.clone();
             in_turn(&key, &store, tie, |teller| bring(&resolved, &store, &network, teller, None))
+        }
+        Task::Made(order) => {
+            let (.., name) = order.read(&settings)?;
+            in_turn(&Digest::of(name), &store, tie, |teller| {
+                teller.begin();
+                sources::made(&order, &settings, &store)
+            })
         }
         Task::Name { reference, refresh } => {
             let network = settings.network(registry, if refresh { Mode::Refresh } else { first });
