@@ -234,6 +234,8 @@ pub fn pass(
             fds.push(PollFd::from_borrowed_fd(news, PollFlags::IN));
         }
         let near_masks = cage.near_masks().filter(|_| running);
+        // Where masks are to be looked at, what is read after a look waits for the next one.
+        let at_once = near_masks.is_none();
         if let Some(events) = near_masks {
             fds.push(PollFd::from_borrowed_fd(events, PollFlags::IN));
         }
@@ -269,8 +271,14 @@ pub fn pass(
         // The client first: an answer is known by what was asked before.
         let came = input.advance(to_server);
         talk.client(came, [&mut input, &mut output, &mut errors]);
+        if at_once {
+            input.pass_on();
+        }
         let came = output.advance(from_server);
         talk.server(came, [&mut input, &mut output, &mut errors]);
+        if at_once {
+            output.pass_on();
+        }
         let came = errors.advance(of_errors);
         talk.listen(came, &mut errors);
         // What is no message goes there, too.
@@ -335,7 +343,7 @@ pub fn is_of_a_client(fd: BorrowedFd<'_>) -> bool {
 /// The kernel's, and `ETIMEDOUT`.
 pub fn write_to_client(bytes: &[u8], patience: Duration) -> Result<(), Errno> {
     let stdout = rustix::stdio::stdout();
-    let sink = Sink::Client(stdout, Kind::of(stdout));
+    let mut sink = Sink::Client(stdout, Kind::of(stdout));
     let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -682,6 +690,23 @@ impl<'c> Flow<'c> {
         Arrived::Nothing
     }
 
+    /// Passes on what came in this turn of the loop: to ask poll(2) for room first takes as long as the write.
+    fn pass_on(&mut self) {
+        let more = |flow: &Self| flow.pending() && flow.sink.never_waits();
+        let mut left = usize::MAX;
+        while more(self) && self.left() < left {
+            left = self.left();
+            if self.write_some().is_err() {
+                return self.sink_gone();
+            }
+        }
+    }
+
+    /// How many bytes are under way.
+    fn left(&self) -> usize {
+        self.end - self.start + self.added.len() - self.sent
+    }
+
     fn write_some(&mut self) -> Result<(), Errno> {
         let as_it_came = self.start < self.end;
         let bytes = if as_it_came { &self.buffer[self.start..self.end] } else { &self.added[self.sent..] };
@@ -779,7 +804,10 @@ enum Sink<'c> {
 /// How to write to one of the client's descriptors without blocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
+    /// One that takes `RWF_NOWAIT`, as far as is known: Linux has it since 6.4.
     Pipe,
+    /// One that does not.
+    OlderPipe,
     Socket,
     /// A file, a terminal, `/dev/null`: they take what they are given.
     Other,
@@ -814,27 +842,37 @@ impl Sink<'_> {
         }
     }
 
-    fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
+    /// Whether a write takes what there is room for, and no longer, whatever poll(2) has said.
+    fn never_waits(&self) -> bool {
+        match self {
+            Sink::Server(_) | Sink::Client(_, Kind::Socket | Kind::Pipe) => true,
+            Sink::Client(_, Kind::OlderPipe | Kind::Other) | Sink::Closed => false,
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
         match self {
             Sink::Server(pipe) => rustix::io::write(pipe, bytes),
             Sink::Client(fd, Kind::Socket) => rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
-            Sink::Client(fd, Kind::Pipe) => write_pipe(*fd, bytes),
+            Sink::Client(fd, kind @ Kind::Pipe) => match write_pipe(*fd, bytes) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::SPIPE) => {
+                    *kind = Kind::OlderPipe;
+                    Err(Errno::AGAIN)
+                }
+                other => other,
+            },
+            // What poll(2) calls writable takes this much without blocking.
+            Sink::Client(fd, Kind::OlderPipe) => rustix::io::write(fd, &bytes[..bytes.len().min(PIPE_BUF)]),
             Sink::Client(fd, Kind::Other) => rustix::io::write(fd, bytes),
             Sink::Closed => Err(Errno::PIPE),
         }
     }
 }
 
-/// As much as fits into a client's pipe. Linux takes RWF_NOWAIT on pipes since 6.4; before, one PIPE_BUF at a time is what
-/// a pipe that is writable takes without blocking.
+/// As much as fits into a client's pipe.
 fn write_pipe(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     // An offset of -1 is the file's own, preadv2(2).
-    match rustix::io::pwritev2(fd, &[IoSlice::new(bytes)], u64::MAX, ReadWriteFlags::NOWAIT) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::SPIPE) => {
-            rustix::io::write(fd, &bytes[..bytes.len().min(PIPE_BUF)])
-        }
-        other => other,
-    }
+    rustix::io::pwritev2(fd, &[IoSlice::new(bytes)], u64::MAX, ReadWriteFlags::NOWAIT)
 }
 
 #[cfg(test)]
