@@ -25,6 +25,7 @@ mod keyless;
 mod known_attacks;
 mod lacks;
 mod liar;
+mod listing;
 mod needs;
 mod organisation;
 mod outside;

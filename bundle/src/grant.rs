@@ -11,7 +11,7 @@ mod files;
 mod flags;
 mod state;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -118,6 +118,8 @@ pub struct Request {
     pub limits: LimitRequest,
     /// What follows the reference.
     pub args: Vec<String>,
+    /// Which of `args` a registry of servers states, and not the user: no grant comes of them.
+    pub listed: BTreeSet<usize>,
 }
 
 /// What a judgement takes from the caller, and who the server is inside.
@@ -384,7 +386,7 @@ fn subprocess(
 /// Plan and audit log are JSON, and must name what is granted and denied.
 fn nameable(mounts: &[Mount], denied: &[PathBuf], verdict: &mut Verdict) {
     let paths = mounts.iter().flat_map(|mount| [&mount.source, &mount.target]).chain(denied);
-    let unnameable: std::collections::BTreeSet<_> = paths.filter(|path| path.to_str().is_none()).collect();
+    let unnameable: BTreeSet<_> = paths.filter(|path| path.to_str().is_none()).collect();
     for path in unnameable {
         let what = format!("{}: the path is not UTF-8, and no plan can name it", path.display());
         verdict.usage(what, "rename it, or name the directory that holds it".to_string());

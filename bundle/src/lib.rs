@@ -13,6 +13,7 @@ mod evidence;
 mod grant;
 mod hub;
 mod limits;
+pub mod listed;
 mod manifest;
 mod node;
 mod outbound;

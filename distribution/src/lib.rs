@@ -43,10 +43,10 @@ pub use error::{Error, Kind, Result};
 pub use fetch::{Image, Missing, Pending, Progress, configure, fetch};
 pub use hub::{Convert, Delivered, HUB_BUNDLE, HUB_MANIFEST, Offered, Stated, Unmake};
 pub use image::{Document, ImageError, ImageIndex, ImageManifest, MAX_CONFIG, MAX_MANIFEST};
-pub use packages::{Asking, Index, NPMJS, Npm, PYPI, Packages, Python};
+pub use packages::{Asking, Index, MCP_REGISTRY, NPMJS, Npm, PYPI, Packages, Python};
 pub use platform::Platform;
 pub use push::{Pushed, push};
-pub use reference::{LayoutRef, Name, PackageName, Reference, ReferenceError, Selector};
+pub use reference::{Download, LayoutRef, Name, PackageName, Reference, ReferenceError, Selector};
 pub use rootfs::{Rules, tree_id};
 pub use secret::{REDACTED, Secret};
 pub use source::{

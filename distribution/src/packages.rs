@@ -23,6 +23,9 @@ pub use asking::Asking;
 pub use npm::{NPMJS, Npm};
 pub use python::{PYPI, Python};
 
+/// The registry of servers that `mcp:` names are looked up in when nobody says otherwise.
+pub const MCP_REGISTRY: &str = "https://registry.modelcontextprotocol.io";
+
 /// The settings of one user, read on first use.
 #[derive(Debug, Default)]
 pub struct Packages {
@@ -79,7 +82,7 @@ impl Index {
     ///
     /// # Errors
     /// What is wrong, without the text, which may hold a password.
-    pub(crate) fn parse(text: &str) -> std::result::Result<Index, &'static str> {
+    pub fn parse(text: &str) -> std::result::Result<Index, &'static str> {
         let (scheme, rest) = text.split_once("://").ok_or("it is no url")?;
         let scheme = scheme.to_ascii_lowercase();
         if scheme != "https" && scheme != "http" {

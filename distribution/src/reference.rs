@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `[REGISTRY/]ORG/NAME[@VERSION \| :TAG \| @sha256:…]` | a package in a registry |
 //! | `npm:NAME[@V]`, `pypi:NAME[==V]`, `mcp:REVERSE.DNS/NAME[@V]` | a source |
+//! | `[mcpb:]https://HOST/FILE.mcpb@sha256:…` | an MCP bundle, fetched |
 //! | `./DIR`, `../DIR`, `/DIR`, `.`, `..`, the same ending in `.mcpb` | a source on this machine |
 //! | `oci-layout:DIR[:REF \| @sha256:…]` | an image in an OCI layout directory |
 
@@ -34,6 +35,8 @@ pub enum Reference {
     Directory(PathBuf),
     /// An MCP bundle file.
     Mcpb(PathBuf),
+    /// An MCP bundle file of somewhere else.
+    Download(Download),
     /// An image in an OCI layout directory.
     OciLayout(LayoutRef),
 }
@@ -69,6 +72,15 @@ pub struct PackageName {
     pub name: String,
     /// The version asked for.
     pub version: Option<String>,
+}
+
+/// A file of somewhere else, of which it is known what it holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Download {
+    /// `https://…`, without a login; plain http where the machine's settings let it.
+    pub url: String,
+    /// Of its bytes.
+    pub digest: Digest,
 }
 
 /// An image in an OCI layout directory.
@@ -117,12 +129,17 @@ fn parse(text: &str) -> Result<Reference, Wrong> {
         return Ok(if mcpb { Reference::Mcpb(text.into()) } else { Reference::Directory(text.into()) });
     }
     let after = |prefix: &str| text.strip_prefix(prefix).map(|rest| (rest, prefix.len()));
+    if ["https://", "http://"].iter().any(|scheme| text.starts_with(scheme)) && text.contains(".mcpb") {
+        return package::mcpb(text).map(Reference::Download);
+    }
     if let Some((rest, base)) = after("npm:") {
         package::npm(rest).map(Reference::Npm).map_err(Wrong::shift(base))
     } else if let Some((rest, base)) = after("pypi:") {
         package::pypi(rest).map(Reference::Pypi).map_err(Wrong::shift(base))
     } else if let Some((rest, base)) = after("mcp:") {
         package::mcp(rest).map(Reference::Mcp).map_err(Wrong::shift(base))
+    } else if let Some((rest, base)) = after("mcpb:") {
+        package::mcpb(rest).map(Reference::Download).map_err(Wrong::shift(base))
     } else if let Some((rest, base)) = after("oci-layout:") {
         layout::parse(rest).map(Reference::OciLayout).map_err(Wrong::shift(base))
     } else {
@@ -154,6 +171,7 @@ impl fmt::Display for Reference {
             Self::Pypi(package) => write!(f, "pypi:{}{}", package.name, Suffix("==", &package.version)),
             Self::Mcp(package) => write!(f, "mcp:{}{}", package.name, Suffix("@", &package.version)),
             Self::Directory(path) | Self::Mcpb(path) => path.display().fmt(f),
+            Self::Download(Download { url, digest }) => write!(f, "mcpb:{url}@{digest}"),
             Self::OciLayout(layout) => {
                 write!(f, "oci-layout:{}", layout.dir.display())?;
                 layout.reference.iter().try_for_each(|reference| reference.fmt(f))

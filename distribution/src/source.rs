@@ -36,9 +36,12 @@ pub fn resolve(reference: &Reference, store: &Store, net: &Network) -> Result<Re
     match reference {
         Reference::Registry(name) => remote::resolve(name, store, net),
         Reference::OciLayout(place) => layout::resolve(place, store, net),
-        Reference::Npm(_) | Reference::Pypi(_) | Reference::Mcp(_) | Reference::Directory(_) | Reference::Mcpb(_) => {
-            made::resolve(reference, store, net)
-        }
+        Reference::Npm(_)
+        | Reference::Pypi(_)
+        | Reference::Mcp(_)
+        | Reference::Directory(_)
+        | Reference::Mcpb(_)
+        | Reference::Download(_) => made::resolve(reference, store, net),
     }
 }
 
@@ -91,6 +94,8 @@ pub struct Network {
 pub struct Making {
     /// Where npm's and python's packages are from.
     pub packages: Arc<Packages>,
+    /// The registry that `mcp:` names are looked up in, a url; without one [`crate::MCP_REGISTRY`].
+    pub servers: Option<String>,
     /// Which program of the package is the server.
     pub bin: Option<String>,
     /// Run by the interpreter of this machine.

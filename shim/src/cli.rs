@@ -105,7 +105,7 @@ pub enum Command {
         #[arg(value_name = "REGISTRY")]
         registry: Option<String>,
     },
-    /// Make a package from npm:NAME, pypi:NAME, ./dir or ./x.mcpb
+    /// Make a package from npm:NAME, pypi:NAME, mcp:NAME, ./dir or ./x.mcpb
     Build(Build),
     /// Show what a package is and what a run of it would be granted
     Info {
@@ -455,7 +455,7 @@ pub struct Login {
 /// Flags of `build`.
 #[derive(Debug, Args)]
 pub struct Build {
-    /// npm:NAME[@V], pypi:NAME[==V], ./dir with an smcp.toml, or ./x.mcpb
+    /// npm:NAME[@V], pypi:NAME[==V], mcp:NAME[@V], ./dir with an smcp.toml, ./x.mcpb, or mcpb:URL@sha256:HEX
     #[arg(value_name = "SOURCE")]
     pub source: String,
     /// Name of the package: a reference, or oci-layout:DIR[:TAG]

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use bundle::build::BuildError;
+use bundle::listed::ListedError;
 use bundle::{Denied, FlagError, OutboundError, PackageError, UnitError, UnpackError, format_size};
 use distribution::{Kind, ReferenceError};
 use runtime::journal::{Ending, JournalError};
@@ -186,6 +187,25 @@ impl From<UnpackError> for Failure {
 impl From<BuildError> for Failure {
     fn from(error: BuildError) -> Self {
         failure(code_of(error.kind()), &error, error.hint())
+    }
+}
+
+impl From<ListedError> for Failure {
+    fn from(error: ListedError) -> Self {
+        let (code, hint) = match &error {
+            ListedError::Strange { .. } => (RESOLVE, "its publisher can correct the entry"),
+            ListedError::Nothing { .. } => {
+                (RESOLVE, "smcp runs packages of npm, PyPI and OCI registries, and bundles, that speak by stdio")
+            }
+            ListedError::Other { .. } | ListedError::File { .. } => (VERIFICATION, "nothing of it was run"),
+            ListedError::Deleted(_) => (DENIED, "another version may be there"),
+            ListedError::Elsewhere { .. } => (
+                DENIED,
+                "where packages are from stands in npm's, pip's and uv's own settings; name it by npm: or pypi: with these",
+            ),
+            ListedError::Value { .. } => (USAGE, "`smcp info` shows what the entry asks for"),
+        };
+        failure(code, &error, Some(hint.into()))
     }
 }
 

@@ -21,7 +21,7 @@ use crate::verdict::Seen;
 pub fn info(text: &str, made: &cli::Making, as_json: bool, settings: &Settings) -> Result<(), Failure> {
     let seen = Seen::of(text, made, settings)?;
     let (_pending, package, mut verdict) = seen.judged(settings)?;
-    let Seen { store, network, reference, resolved } = &seen;
+    let Seen { store, network, reference, listed, resolved } = &seen;
     let identity = Identity::of_caller(&Caller::of_this_process(), UserFlag::Default, 0);
     Acceptance::of(&mut verdict, &package, settings)?;
     let caller = caller_env(settings, &identity, &package, reference, network)?;
@@ -48,6 +48,10 @@ pub fn info(text: &str, made: &cli::Making, as_json: bool, settings: &Settings) 
         "signers": standing.signers.iter().map(Signer::to_string).collect::<Vec<_>>(),
         "warnings": judgement.warnings,
         "notes": judgement.notes,
+        "listed": listed.as_ref().map(|listed| json!({
+            "name": listed.name, "version": listed.version, "package": listed.reference.to_string(),
+            "deprecated": listed.is_deprecated, "leftOut": listed.left_out,
+        })),
         "manifest": manifest,
         "layers": package.layers.iter().map(|(layer, diff_id)| json!({
             "digest": layer.digest, "size": layer.size, "diffId": diff_id, "unpacked": store.layer(diff_id).is_some(),
@@ -66,6 +70,10 @@ fn print(package: &Package, manifest: &Manifest, judgement: &Judgement, descript
     outln!("package    {} {}", &manifest.name, &manifest.version);
     if let Some(text) = &manifest.description {
         outln!("           {}", text);
+    }
+    if let Some(listed) = description["listed"].as_object() {
+        let text = |key: &str| listed[key].as_str().unwrap_or_default();
+        outln!("listed     mcp:{}@{} is {}", text("name"), text("version"), text("package"));
     }
     outln!("digest     {}", package.digest);
     if let Some(source) = &manifest.source {

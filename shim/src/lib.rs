@@ -18,6 +18,7 @@ pub mod handshake;
 mod info;
 mod key;
 mod learn;
+mod listing;
 mod login;
 mod logs;
 mod pins;

@@ -1,5 +1,6 @@
 //! `smcp run`: the whole story of a run, from a name to an exit code.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ use crate::calls::Calls;
 use crate::cli;
 use crate::exit::{self, Failure};
 use crate::handshake::{Channels, Due, Duties, Handshake, Pins, Warning, Why};
+use crate::listing::{self, Named};
 use crate::pins::{self, Keeper, Place};
 use crate::progress::is_ci;
 use crate::record::Record;
@@ -38,7 +40,6 @@ use crate::scan::{Questioner, Scan};
 use crate::secrets::{self, SecretFlag};
 use crate::settings::Settings;
 use crate::show;
-use crate::sources;
 use crate::verdict::Verdict;
 use crate::witness::Witness;
 use crate::words::Words;
@@ -199,13 +200,12 @@ fn story(
         }
     };
     let network = network(typed, settings);
-    let reference: Reference = typed.reference().parse()?;
-
     let store = Store::open(&settings.cache)?;
     // Whoever scans waits to the end.
     let until = until(typed, settings, began).filter(|_| !matches!(errand, Errand::Scan(_)));
     let mut signals = None;
-    sources::ready(&reference, &store, &network, settings, until, &mut signals)?;
+    let named = listing::named(typed.reference(), &store, network, settings, until, &mut signals)?;
+    let Named { reference, network, listed } = named;
     let mut asking = Asking::new(&network, signals, || About {
         reference: reference.clone(),
         registry: typed.registry.clone(),
@@ -222,7 +222,8 @@ fn story(
     show::stale(&resolved);
     let pending = Pending::new(&resolved, &store)?;
     let image = asking.get(|| configure(&resolved, &store, &network))?;
-    let package = Package::read(&image)?;
+    let mut package = Package::read(&image)?;
+    listing::apply(listed.as_ref(), &mut package, &mut request)?;
     record.made_of(&package.manifest);
     let flags = policy_of_flags(typed)?;
     let flags = if let Errand::Scan(_) = errand { Scan::policy(flags) } else { flags };
@@ -568,6 +569,7 @@ fn request(typed: &cli::Run) -> Result<Request, Failure> {
         network,
         limits,
         args: typed.args().to_vec(),
+        listed: BTreeSet::new(),
     })
 }
 

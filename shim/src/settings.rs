@@ -15,7 +15,8 @@ use bundle::policy::{Policy, Section};
 use bundle::{Limits, parse_count, parse_duration, parse_millicores, parse_size};
 use clap::ValueEnum;
 use distribution::{
-    Access, Allowance, DockerFile, HostAccess, Making, Mode, Name, Network, Packages, Reference, Secret, registry_host,
+    Access, Allowance, DockerFile, HostAccess, Index, Making, Mode, Name, Network, Packages, Reference, Secret,
+    registry_host,
 };
 use runtime::Tier;
 use runtime::egress::Proxies;
@@ -41,6 +42,8 @@ pub struct Settings {
     pub file: Option<PathBuf>,
     /// Registry of names without one.
     pub registry: String,
+    /// The registry of servers that `mcp:` names are looked up in, `mcp_registry_url`.
+    pub mcp_registry: Option<String>,
     /// How registries are reached, and where credentials for them lie.
     pub access: Access,
     /// `MCP_REGISTRY_TOKEN`, for `registry` alone.
@@ -107,6 +110,7 @@ impl Settings {
         Settings {
             file: None,
             registry: DEFAULT_REGISTRY.into(),
+            mcp_registry: None,
             access,
             registry_token: None,
             cache: base("XDG_CACHE_HOME", ".cache").join("smcp"),
@@ -270,6 +274,10 @@ impl Settings {
         let unit = |error: bundle::UnitError| error.to_string();
         match key {
             "registry_url" => self.registry = value.into(),
+            "mcp_registry_url" => {
+                let index = Index::parse(value)?;
+                self.mcp_registry = Some(index.url().into());
+            }
             "proxy_https" => self.access.proxies.https = Some(Secret::new(value)),
             "proxy_no_proxy" => self.access.proxies.direct = value.into(),
             "cache_dir" => self.cache = path(value)?,
@@ -320,15 +328,17 @@ impl Settings {
             access.hosts.insert(host, of_host);
         }
         let home = env::home_dir().unwrap_or_else(|| PathBuf::from("/"));
-        let making = Making { packages: Arc::new(Packages::of(&home)), ..Making::default() };
+        let servers = self.mcp_registry.clone();
+        let making = Making { packages: Arc::new(Packages::of(&home)), servers, ..Making::default() };
         Network::new(registry.unwrap_or(&self.registry), mode).through(Arc::new(access)).making(making)
     }
 
     /// The same, for packages of sources that are made as the flags say.
     pub fn network_for(&self, registry: Option<&str>, mode: Mode, made: &cli::Making) -> Network {
         let network = self.network(registry, mode);
-        let packages = network.making.packages.clone();
-        network.making(Making { packages, bin: made.bin.clone(), host_runtime: made.runtime.is_some() })
+        let (bin, host_runtime) = (made.bin.clone(), made.runtime.is_some());
+        let making = Making { bin, host_runtime, ..network.making.clone() };
+        network.making(making)
     }
 
     /// Opens the audit log.
@@ -362,8 +372,9 @@ const LEAST_LOG: u64 = 4096;
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Keys with a value, as `set` takes them.
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "registry_url",
+    "mcp_registry_url",
     "proxy_https",
     "proxy_no_proxy",
     "cache_dir",
@@ -385,12 +396,13 @@ const KEYS: [&str; 19] = [
 ];
 
 /// Beginnings of variables that can only be meant for smcp: a misspelt one must not be ignored.
-const SECTIONS: [&str; 7] = ["registries_", "proxy_", "max_", "audit_", "registry_", "cache_", "pull_"];
+const SECTIONS: [&str; 8] = ["registries_", "proxy_", "max_", "audit_", "registry_", "cache_", "pull_", "mcp_"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     registry_url: Option<String>,
+    mcp_registry_url: Option<String>,
     cache_dir: Option<String>,
     cache_max_size: Option<String>,
     cache_max_age: Option<String>,
@@ -478,6 +490,7 @@ impl File {
         };
         [
             ("registry_url", text(&self.registry_url)),
+            ("mcp_registry_url", text(&self.mcp_registry_url)),
             ("proxy_https", self.proxy.as_ref().and_then(|proxy| proxy.https.clone())),
             ("proxy_no_proxy", self.proxy.as_ref().and_then(|proxy| proxy.no_proxy.clone())),
             ("cache_dir", text(&self.cache_dir)),

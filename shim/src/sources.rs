@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bring::{Bring, Wanted};
 use crate::exit::{self, Failure};
+use crate::listing;
 use crate::run::take_signals;
 use crate::settings::Settings;
 use crate::show;
@@ -112,10 +113,12 @@ impl<'a> Source<'a> {
     fn of(reference: &'a Reference) -> Option<Source<'a>> {
         match reference {
             Reference::Npm(PackageName { version: Some(version), .. }) if is_exact(version) => Some(Source::Exact),
-            Reference::Pypi(PackageName { version: Some(_), .. }) => Some(Source::Exact),
-            Reference::Npm(_) | Reference::Pypi(_) => Some(Source::Newest),
+            Reference::Pypi(PackageName { version: Some(_), .. })
+            | Reference::Mcp(PackageName { version: Some(_), .. })
+            | Reference::Download(_) => Some(Source::Exact),
+            Reference::Npm(_) | Reference::Pypi(_) | Reference::Mcp(_) => Some(Source::Newest),
             Reference::Directory(path) | Reference::Mcpb(path) => Some(Source::Files(path)),
-            Reference::Registry(_) | Reference::OciLayout(_) | Reference::Mcp(_) => None,
+            Reference::Registry(_) | Reference::OciLayout(_) => None,
         }
     }
 
@@ -213,13 +216,19 @@ pub fn made(order: &Order, settings: &Settings, store: &Store) -> Result<(), Fai
     if known.as_ref().is_some_and(good) {
         return Ok(());
     }
-    let done = build_of(&reference, order, store, &network, (&name, known.as_ref()), settings);
+    let done = match &reference {
+        Reference::Mcp(server) => listing::look_up(server, &name, store, &network),
+        _ => build_of(&reference, order, store, &network, (&name, known.as_ref()), settings),
+    };
     if let (Err(failure), Some(known)) = (&done, &known) {
         // Tried again at the next start, which tells of it.
         let made = Made { failed: Some(failure.message.clone()), ..known.made.clone().unwrap_or_default() };
         store.amend(&name, made)?;
     }
     done?;
+    if let Reference::Mcp(_) = reference {
+        return Ok(());
+    }
     let resolved = resolve(&reference, store, &network)?;
     let pending = Pending::new(&resolved, store)?;
     let image = configure(&resolved, store, &network)?;

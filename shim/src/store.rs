@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bundle::build::{BuildOptions, Cage, Caged, build as build_package};
 use bundle::policy::Policy;
-use bundle::{Package, check_trees, format_size};
+use bundle::{Package, Request, check_trees, format_size};
 use distribution::{
     Allowance, Mode, Network, Pending, Reference, Removed, Store, canonical, configure, push as publish, resolve,
 };
@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::cli;
 use crate::exit::{self, Failure};
+use crate::listing::{self, Named};
 use crate::progress::Download;
 use crate::settings::Settings;
 use crate::show::{self, outln};
@@ -33,13 +34,14 @@ pub fn pull(
     let store = Store::open(&settings.cache)?;
     let network = settings.network_for(registry, Mode::Refresh, made);
     for text in references {
-        let reference: Reference = text.parse()?;
-        sources::ready(&reference, &store, &network, settings, None, &mut None)?;
+        let named = listing::named(text, &store, network.clone(), settings, None, &mut None)?;
+        let Named { reference, network, listed } = named;
         let resolved = resolve(&reference, &store, &network)?;
         show::stale(&resolved);
         let pending = Pending::new(&resolved, &store)?;
         let image = configure(&resolved, &store, &network)?;
-        let package = Package::read(&image)?;
+        let mut package = Package::read(&image)?;
+        listing::apply(listed.as_ref(), &mut package, &mut Request::default())?;
         let verdict = Verdict::of(&resolved, &store, &package, &reference, &network, settings, Policy::default())?;
         verdict.judgement.warnings.iter().for_each(|warning| show::warn(warning));
         verdict.judgement.passed()?;
@@ -88,13 +90,20 @@ pub fn push(text: &str, target: Option<&str>, settings: &Settings) -> Result<(),
 pub fn build(typed: &cli::Build, config: Option<&Path>, settings: &Settings) -> Result<(), Failure> {
     let store = Store::open(&settings.cache)?;
     let network = network(settings);
-    let source: Reference = typed.source.parse()?;
+    let Named { reference: source, network, listed } =
+        listing::called(typed.source.parse()?, &store, network, settings, None, &mut None)?;
+    if let Some(listed) = &listed {
+        show::say(&format!(
+            "{} is {source}; what its registry states of arguments and variables is in no package",
+            listed.name
+        ));
+    }
     let tag: Reference = typed.tag.parse()?;
     let name = canonical(&tag, &network)?;
     let options = BuildOptions {
         source_date_epoch: source_date_epoch()?,
         refresh: typed.refresh,
-        bin: typed.bin.clone(),
+        bin: typed.bin.clone().or(network.making.bin.clone()),
         node_version: typed.node.clone(),
         debian: typed.debian.clone(),
         host_runtime: typed.runtime.is_some(),

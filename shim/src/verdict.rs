@@ -1,17 +1,18 @@
 //! What policy says of a package: the same for `run`, `pull`, `info` and `policy check`.
 
+use bundle::listed::Listed;
 use bundle::policy::{Judgement, Policy, Subject, weigh};
-use bundle::{Bounds, Package};
+use bundle::{Bounds, Package, Request};
 use distribution::{Digest, Mode, Network, Pending, Reference, Resolved, Store, configure, resolve};
 use jiff::Timestamp;
 
 use crate::cli;
 use crate::evidence;
 use crate::exit::Failure;
+use crate::listing::{self, Named};
 use crate::run::family;
 use crate::settings::Settings;
 use crate::show;
-use crate::sources;
 
 /// The policy in force, and what it says of one package.
 pub struct Verdict {
@@ -29,8 +30,10 @@ pub struct Seen {
     pub store: Store,
     /// How its registry is asked.
     pub network: Network,
-    /// The name that was typed.
+    /// The package that was named.
     pub reference: Reference,
+    /// What a registry of servers says of it.
+    pub listed: Option<Listed>,
     /// What it stands for.
     pub resolved: Resolved,
 }
@@ -43,9 +46,8 @@ impl Seen {
     pub fn of(text: &str, made: &cli::Making, settings: &Settings) -> Result<Seen, Failure> {
         let store = Store::open(&settings.cache)?;
         let network = settings.network_for(None, Mode::CacheFirst { refresh: settings.refresh }, made);
-        let reference: Reference = text.parse()?;
-        sources::ready(&reference, &store, &network, settings, None, &mut None)?;
-        Seen::found(store, network, reference)
+        let Named { reference, network, listed } = listing::named(text, &store, network, settings, None, &mut None)?;
+        Seen::found(store, network, reference, listed)
     }
 
     /// The same of what is there by now, asking its registry as `mode` says: nothing is made for it.
@@ -53,13 +55,13 @@ impl Seen {
     /// # Errors
     /// As [`Seen::of`].
     pub fn by(text: &str, mode: Mode, settings: &Settings) -> Result<Seen, Failure> {
-        Seen::found(Store::open(&settings.cache)?, settings.network(None, mode), text.parse()?)
+        Seen::found(Store::open(&settings.cache)?, settings.network(None, mode), text.parse()?, None)
     }
 
-    fn found(store: Store, network: Network, reference: Reference) -> Result<Seen, Failure> {
+    fn found(store: Store, network: Network, reference: Reference, listed: Option<Listed>) -> Result<Seen, Failure> {
         let resolved = resolve(&reference, &store, &network)?;
         show::stale(&resolved);
-        Ok(Seen { store, network, reference, resolved })
+        Ok(Seen { store, network, reference, listed, resolved })
     }
 
     /// While this lives what is read of it lies in the store, and nothing of it afterwards.
@@ -80,9 +82,10 @@ impl Seen {
     /// # Errors
     /// Where it cannot be had or read, and those of [`Verdict::of`].
     pub fn judged(&self, settings: &Settings) -> Result<(Pending<'_>, Package, Verdict), Failure> {
-        let Seen { store, network, reference, resolved } = self;
+        let Seen { store, network, reference, listed, resolved } = self;
         let pending = self.pending()?;
-        let package = Package::read(&configure(resolved, store, network)?)?;
+        let mut package = Package::read(&configure(resolved, store, network)?)?;
+        listing::apply(listed.as_ref(), &mut package, &mut Request::default())?;
         let verdict = Verdict::of(resolved, store, &package, reference, network, settings, Policy::default())?;
         Ok((pending, package, verdict))
     }

@@ -66,6 +66,8 @@ struct Seen {
     packuments: BTreeMap<String, Packument>,
     projects: BTreeMap<String, Project>,
     wheels: Vec<Wheel>,
+    /// Of the archives of npm, by `NAME@VERSION`.
+    archives: BTreeMap<String, Digest>,
     /// Why something could not be passed on, the first of it.
     failed: Option<BuildError>,
 }
@@ -132,6 +134,11 @@ impl Gate {
     /// What was said of a version of an npm package.
     pub(super) fn release(&self, name: &str, version: &str) -> Option<Release> {
         self.shared.seen().packuments.get(name)?.releases.get(version).cloned()
+    }
+
+    /// What the archive of a version of an npm package was.
+    pub(super) fn archive(&self, name: &str, version: &str) -> Option<Digest> {
+        self.shared.seen().archives.get(&format!("{name}@{version}")).cloned()
     }
 
     /// What was said of a wheel.
@@ -294,6 +301,7 @@ impl Shared {
             let got = format!("sha512-{}", STANDARD.encode(Sha512::digest(&bytes)));
             same(&format!("{name}@{version}"), wanted, &got)?;
         }
+        self.seen().archives.insert(format!("{name}@{version}"), Digest::of(&bytes));
         Ok(Some((200, "application/octet-stream", bytes)))
     }
 

@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use distribution::Hasher;
+use distribution::{Asking, Digest, Download, Hasher};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -63,6 +63,29 @@ struct Asked {
     sensitive: bool,
     multiple: bool,
     default: Value,
+}
+
+/// The largest bundle that is fetched, in bytes.
+const MAX_FETCHED: usize = 1 << 30;
+
+/// Fetches a bundle, compares it with its hash, and makes a package of it. Wherever the url redirects to: the hash vouches for it.
+pub(super) fn download(job: &Job, Download { url, digest }: &Download) -> Result<Parts, BuildError> {
+    job.say(format!("fetching {url}"));
+    let answer = Asking::new(&job.options.registries.access).get(url, "*/*", None, MAX_FETCHED)?;
+    let missing = || distribution::Error::NotFound { what: url.clone(), place: "its host".into() };
+    let (bytes, _) = answer.ok_or_else(missing)?;
+    let got = Digest::by(digest.algorithm(), &bytes);
+    if got != *digest {
+        return Err(BuildError::Integrity { what: url.clone(), wanted: digest.to_string(), got: got.to_string() });
+    }
+    let staging = job.staging()?;
+    let file = staging.path().join("bundle.mcpb");
+    fs::write(&file, &bytes).map_err(BuildError::io("writing a bundle"))?;
+    let mut parts = package(job, &file)?;
+    if let Some(source) = &mut parts.manifest.source {
+        source.extra.insert("url".into(), url.as_str().into());
+    }
+    Ok(parts)
 }
 
 /// Unpacks the bundle and packs it at `/app`.

@@ -1,4 +1,4 @@
-//! Makes packages: `npm:NAME`, `pypi:NAME`, `./dir` and `./x.mcpb` into OCI images in the store.
+//! Makes packages: `npm:NAME`, `pypi:NAME`, `./dir`, `./x.mcpb` and `mcpb:URL@sha256:…` into OCI images in the store.
 //!
 //! What comes from npm or PyPI is resolved and installed by npm and pip in a cage, where the caller gives a way to run a program in
 //! one, with install scripts off and every file checked by hash; the image says where in an annotation ([`DOWNLOADS`]). All that the
@@ -77,6 +77,7 @@ pub fn build(
         Reference::Pypi(package) => pypi::package(&job, package)?,
         Reference::Directory(dir) => directory::package(&job, dir)?,
         Reference::Mcpb(file) => mcpb::package(&job, file)?,
+        Reference::Download(download) => mcpb::download(&job, download)?,
         other => return Err(BuildError::NoSource(other.to_string())),
     };
     let (descriptor, manifest) = image::assemble(&job, parts)?;

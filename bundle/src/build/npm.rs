@@ -54,7 +54,7 @@ pub(super) fn package(job: &Job, package: &PackageName) -> Result<Parts, BuildEr
         job.say(format!("{name} {version} is deprecated: {why}"));
     }
     let layers = runtime::node(job, described["engines"]["node"].as_str())?;
-    let manifest = manifest(job, (&version, &integrity), &described, command, source(job, name, &said)?)?;
+    let manifest = manifest(job, (&version, &integrity), &described, command, source(job, name, &version, &said)?)?;
     let application = pack(job, &modules, lock)?;
     Ok(Parts { manifest, layers, application, env: Vec::new(), annotations: annotations(job, &described) })
 }
@@ -139,10 +139,12 @@ fn launcher(head: &[u8]) -> Result<Vec<String>, String> {
 }
 
 /// What the registry says of the version, for `source` of the manifest.
-fn source(job: &Job, name: &str, said: &Release) -> Result<Map<String, Value>, BuildError> {
+fn source(job: &Job, name: &str, version: &str, said: &Release) -> Result<Map<String, Value>, BuildError> {
     let registry = job.options.registries.packages.npm()?.registry_of(name).url();
     let registry = Some(registry.to_owned()).filter(|url| job.cage.is_some() && url != NPMJS);
+    let archive = job.gate.get().and_then(|gate| gate.archive(name, version));
     let pairs = [
+        ("sha256", archive.map(|digest| digest.to_string())),
         ("registry", registry),
         ("published", said.published.clone()),
         ("deprecated", said.deprecated.clone()),

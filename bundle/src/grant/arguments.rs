@@ -12,7 +12,7 @@ use crate::permissions::FsRequest;
 /// mount is granted at the same absolute path as outside.
 pub(super) fn read(manifest: &Manifest, request: &Request, files: &mut Files, verdict: &mut Verdict) -> Vec<String> {
     let mut args = request.args.clone();
-    let mut free: Vec<usize> = (0..args.len()).collect();
+    let mut free: Vec<usize> = (0..args.len()).filter(|at| !request.listed.contains(at)).collect();
     for spec in &manifest.args {
         let asked = spec.mount.as_ref().and_then(|id| find(manifest, id));
         let places = match &spec.flag {

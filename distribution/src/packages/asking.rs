@@ -22,12 +22,20 @@ pub struct Asking {
     http: Http,
     /// Somebody has answered: there is a way, and what fails now may not the next time.
     has_answered: AtomicBool,
+    /// No redirect leads to another host.
+    stays: bool,
 }
 
 impl Asking {
     /// By the ways of these settings: proxies, authorities, and where plain http may be spoken.
     pub fn new(access: &Arc<Access>) -> Asking {
-        Asking { http: Http::new(access.clone(), Patience::Needed), has_answered: AtomicBool::new(false) }
+        Asking { http: Http::new(access.clone(), Patience::Needed), has_answered: AtomicBool::new(false), stays: false }
+    }
+
+    /// The same, for answers that nothing else vouches for: a redirect to another host is an error.
+    #[must_use]
+    pub fn staying(self) -> Asking {
+        Asking { stays: true, ..self }
     }
 
     /// The body and its media type, of at most `cap` bytes; none where there is nothing. `login` goes to that host alone, and not to where
@@ -62,7 +70,8 @@ impl Asking {
         cap: usize,
     ) -> Result<Option<(Vec<u8>, String)>> {
         Patience::Needed.repeat(|| {
-            let request = Request::new("GET", target.clone()).header("accept", accept);
+            let mut request = Request::new("GET", target.clone()).header("accept", accept);
+            request.stays = self.stays;
             let answer = self.http.run(&request, target.authority(), login)?;
             self.has_answered.store(true, Ordering::Relaxed);
             if matches!(answer.status(), 404 | 410) {

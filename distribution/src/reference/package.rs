@@ -1,6 +1,6 @@
-//! `npm:NAME[@V]`, `pypi:NAME[==V]`, `mcp:REVERSE.DNS/NAME[@V]`
+//! `npm:NAME[@V]`, `pypi:NAME[==V]`, `mcp:REVERSE.DNS/NAME[@V]`, `mcpb:URL@sha256:…`
 
-use super::{PackageName, Wrong, only};
+use super::{Download, PackageName, Wrong, only};
 
 /// The longest name that npm takes.
 const MAX_NAME: usize = 214;
@@ -53,6 +53,25 @@ pub(super) fn mcp(text: &str) -> Result<PackageName, Wrong> {
     word(server, "the name of a server").map_err(Wrong::shift(namespace.len() + 1))?;
     too_long(name)?;
     Ok(PackageName { name: name.into(), version: version(text, sign, 1)? })
+}
+
+/// `http[s]://HOST/PATH@sha256:…`: what is fetched has to be what was meant.
+pub(super) fn mcpb(text: &str) -> Result<Download, Wrong> {
+    let hint = "write mcpb:https://HOST/FILE.mcpb@sha256:HEX, as `sha256sum FILE` prints it";
+    let Some((url, digest)) = text.rsplit_once('@').filter(|(_, digest)| digest.starts_with("sha")) else {
+        return Err(Wrong::at(text.len(), "a bundle of somewhere else is named with its hash").hint(hint));
+    };
+    let place = url.split_once("://").filter(|(scheme, _)| ["https", "http"].contains(scheme)).map(|(_, place)| place);
+    let Some((host, path)) = place.and_then(|place| place.split_once('/')) else {
+        return Err(Wrong::at(0, "it is no url of a file").hint(hint));
+    };
+    let start = url.len() - path.len();
+    only(url, |b| b.is_ascii_graphic() && !b"\"'<>\\^`{|}#".contains(&b), "the url of a bundle")?;
+    if host.is_empty() || host.contains('@') || path.is_empty() {
+        return Err(Wrong::at(start, "it is no plain url of a file").hint(hint));
+    }
+    let digest = digest.parse().map_err(|why: crate::DigestError| Wrong::at(url.len() + 1 + why.at, why.why))?;
+    Ok(Download { url: url.into(), digest })
 }
 
 /// A name that is safe as an argument and in a path: no slash, no leading dot, dash or underscore.

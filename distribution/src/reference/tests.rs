@@ -22,6 +22,9 @@ fn digest() -> Selector {
 fn every_documented_form() {
     let version = |v: &str| Selector::Version(v.into());
     let tag = |t: &str| Selector::Tag(t.into());
+    let url = "https://a.example/r/x.mcpb?v=1@2";
+    let bundle = format!("mcpb:{url}@sha256:{HEX}");
+    let download = Reference::Download(Download { url: url.into(), digest: Digest::of("") });
     let table = [
         ("acme/hello-world@1.2.3", name(None, "acme/hello-world", version("1.2.3"))),
         ("acme/tool@latest", name(None, "acme/tool", Selector::Latest)),
@@ -57,6 +60,8 @@ fn every_documented_form() {
         (".", Reference::Directory(".".into())),
         ("..", Reference::Directory("..".into())),
         ("./file.mcpb", Reference::Mcpb("./file.mcpb".into())),
+        (&bundle, download.clone()),
+        (bundle.trim_start_matches("mcpb:"), download),
         ("/x/file.mcpb", Reference::Mcpb("/x/file.mcpb".into())),
         ("oci-layout:dir", layout("dir", None)),
         ("oci-layout:/a/b:v1", layout("/a/b", Some(tag("v1")))),
@@ -144,6 +149,12 @@ fn malformed_ones_point_at_the_wrong_part() {
         ("mcp:/hello", "/hello", "reversed"),
         ("mcp:io.github.acme/", "", "missing"),
         ("mcp:io.github/a/b", "/b", "does not belong"),
+        ("mcpb:https://a.example/x.mcpb", "", "named with its hash"),
+        ("https://a.example/x.mcpb", "", "named with its hash"),
+        (&format!("mcpb:ftp://a.example/x@sha256:{HEX}"), "ftp:", "no url"),
+        (&format!("mcpb:https://u:p@a.example/x@sha256:{HEX}"), "x@", "no plain url"),
+        (&format!("mcpb:https://a.example/a b@sha256:{HEX}"), " b", "does not belong"),
+        ("mcpb:https://a.example/x@sha256:12", "", "too short"),
         ("oci-layout:", "", "directory is missing"),
         ("oci-layout::v1", ":v1", "directory is missing"),
         ("oci-layout:dir:", "", "must follow"),

@@ -39,6 +39,8 @@ pub(crate) struct Request<'a> {
     pub(crate) url: Url,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Body<'a>,
+    /// A redirect to another host is not followed.
+    pub(crate) stays: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -52,7 +54,7 @@ pub(crate) enum Body<'a> {
 
 impl<'a> Request<'a> {
     pub(crate) fn new(method: &'static str, url: Url) -> Self {
-        Self { method, url, headers: Vec::new(), body: Body::Empty }
+        Self { method, url, headers: Vec::new(), body: Body::Empty, stays: false }
     }
 
     pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
@@ -85,7 +87,11 @@ impl Http {
             }
             let location = answer.header("location").unwrap_or_default();
             let refused = |why| unusable(&url, format!("a redirect that is not followed: {why}"));
-            url = url.follow(&location, &self.access).map_err(refused)?;
+            let next = url.follow(&location, &self.access).map_err(refused)?;
+            if request.stays && next.authority() != own {
+                return Err(refused("it leads to another host"));
+            }
+            url = next;
         }
         Err(unusable(&url, format!("more than {MAX_REDIRECTS} redirects")))
     }

@@ -6,17 +6,22 @@
 //! | `npm:NAME[@V]` | `npm:NAME@V?OS/ARCH`, without a version `@latest` |
 //! | `pypi:NAME[==V]` | `pypi:NAME==V?OS/ARCH`, the name as PEP 503 has it, without a version `==latest` |
 //! | `./dir`, `./x.mcpb` | `dir:/PATH?OS/ARCH`, `mcpb:/PATH?OS/ARCH` |
+//! | `mcpb:URL@sha256:…` | `mcpb:URL@sha256:…?OS/ARCH` |
+//! | `mcp:NAME[@V]` | `mcp:NAME@V`, without a version `@latest`: what its registry said, which names one of these or an image |
 //!
 //! Behind that, each after `&`, what is not as usual: `registry=`, `runtime=host`, `bin=`.
 
 use std::path::Path;
 
 use super::{Freshness, Network, Resolved, Source, Way, choose};
-use crate::packages::{NPMJS, PYPI};
+use crate::packages::{MCP_REGISTRY, NPMJS, PYPI};
 use crate::{Descriptor, Error, Reference, Result, Store};
 
 /// What the store has; [`Error::NotBuilt`] where it has nothing.
 pub(super) fn resolve(reference: &Reference, store: &Store, net: &Network) -> Result<Resolved> {
+    if let Reference::Mcp(_) = reference {
+        return Err(Error::NotBuilt(reference.to_string()));
+    }
     let name = canonical(reference, net)?;
     let known = store.recall(&name)?.filter(|known| store.contains(&known.descriptor));
     let known = known.ok_or_else(|| match net.mode {
@@ -50,6 +55,14 @@ pub(super) fn canonical(reference: &Reference, net: &Network) -> Result<String> 
         }
         Reference::Directory(path) => format!("dir:{}", place(path)?),
         Reference::Mcpb(path) => format!("mcpb:{}", place(path)?),
+        Reference::Download(download) => format!("mcpb:{}@{}", download.url, download.digest),
+        Reference::Mcp(server) => {
+            let name = format!("mcp:{}@{}", server.name, server.version.as_deref().unwrap_or("latest"));
+            return Ok(match registry(reference, net)? {
+                Some(registry) => format!("{name}?registry={registry}"),
+                None => name,
+            });
+        }
         other => return Err(Error::NotBuilt(other.to_string())),
     };
     let making = &net.making;
@@ -68,6 +81,7 @@ pub(super) fn family(reference: &Reference, net: &Network) -> Result<String> {
         Reference::Pypi(package) => format!("pypi:{}", normal(&package.name)),
         Reference::Directory(path) => format!("dir:{}", place(path)?),
         Reference::Mcpb(path) => format!("mcpb:{}", place(path)?),
+        Reference::Download(download) => format!("mcpb:{}", download.url),
         other => return Err(Error::NotBuilt(other.to_string())),
     };
     Ok(match registry(reference, net)? {
@@ -88,6 +102,7 @@ fn registry(reference: &Reference, net: &Network) -> Result<Option<String>> {
             let indexes: Vec<&str> = packages.python()?.indexes.iter().map(|index| index.url()).collect();
             Some(indexes.join(",")).filter(|urls| urls != PYPI)
         }
+        Reference::Mcp(_) => net.making.servers.clone().filter(|url| url != MCP_REGISTRY),
         _ => None,
     })
 }
