@@ -25,6 +25,7 @@ mod pins;
 mod policy;
 mod progress;
 mod ps;
+mod questioner;
 mod record;
 mod redact;
 mod relay;
