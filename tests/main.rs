@@ -9,6 +9,7 @@ mod build;
 mod cache;
 mod cases;
 mod clients;
+mod clients_adopt;
 mod command;
 mod elsewhere;
 mod escape;

@@ -190,6 +190,11 @@ pub enum Command {
         #[arg(short, long)]
         follow: bool,
     },
+    /// Let smcp start the servers of AI clients that npx, uvx, pipx, bunx or docker start: shows first what each reaches and would
+    /// be granted
+    Adopt(Adopt),
+    /// Put the files of AI clients back as they were before smcp's last change
+    Undo(Undo),
     /// Show what this machine enforces, layer by layer, as tried just now
     Doctor {
         /// Show what would bring more: settings, profiles
@@ -217,6 +222,34 @@ pub enum Audit {
     },
     /// Print where it is
     Path,
+}
+
+/// Flags of `adopt`.
+#[derive(Debug, Args)]
+pub struct Adopt {
+    /// The clients, as claude-desktop or cursor; without one all of them
+    #[arg(value_name = "CLIENT")]
+    pub clients: Vec<String>,
+    /// Ask no question
+    #[arg(short, long)]
+    pub yes: bool,
+    /// `host`: run packages of npm and PyPI by the interpreter of this machine
+    #[arg(long, value_name = "host")]
+    pub runtime: Option<HostRuntime>,
+    /// Show what would be changed, and change nothing
+    #[arg(long, conflicts_with = "yes")]
+    pub dry_run: bool,
+    /// As JSON; with --dry-run or --yes
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `undo`.
+#[derive(Debug, Args)]
+pub struct Undo {
+    /// Where somebody changed a file since: put back what smcp changed of it, and keep the rest
+    #[arg(long)]
+    pub entries: bool,
 }
 
 /// Flags of `audit show`.

@@ -11,6 +11,7 @@ mod audit;
 mod bring;
 mod calls;
 pub mod cli;
+pub mod clients;
 mod doctor;
 mod evidence;
 pub mod exit;
@@ -155,6 +156,8 @@ fn dispatch(cli: &Cli, settings: Result<Settings, Failure>, early: Option<Early>
             Ok(())
         }
         Command::Logs { run, follow } => logs::logs(run.as_deref(), *follow, &settings),
+        Command::Adopt(typed) => clients::adopt(typed, &settings),
+        Command::Undo(typed) => clients::undo(typed, &settings),
         Command::Doctor { fix, json } => doctor::doctor(*fix, *json, &settings),
     });
     match done {

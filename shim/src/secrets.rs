@@ -233,7 +233,7 @@ pub fn of_run(typed: &cli::Run, given: &[EnvFlag], package: &Package, grant: &Gr
 }
 
 /// Whether a variable's name says that its value is a secret.
-fn tells(name: &str) -> bool {
+pub fn tells(name: &str) -> bool {
     const WORDS: [&str; 7] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "APIKEY"];
     let name = name.to_ascii_uppercase();
     WORDS.iter().any(|word| name.contains(word)) || name.split(['_', '-', '.']).any(|word| word == "KEY")

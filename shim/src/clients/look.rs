@@ -1,0 +1,203 @@
+//! What the clients of this machine start, as it stands in their files.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use distribution::{Packages, Secret};
+
+use super::edit::Key;
+use super::entries::{Entry, entries};
+use super::file::ConfigFile;
+use super::recognise::{Host, Invocation, Left, Started, recognise};
+use super::table::{CLIENTS, Client, Machine};
+use crate::exit::{self, Failure};
+use crate::secrets::tells;
+use crate::settings::read_small;
+
+/// A client's file, and what stands in it.
+#[derive(Debug)]
+pub struct Looked {
+    /// Whose it is.
+    pub client: &'static Client,
+    /// Where the client looks for it.
+    pub path: PathBuf,
+    /// The project whose file it is.
+    pub project: Option<PathBuf>,
+    /// The file; why it cannot be read.
+    pub file: Result<ConfigFile, String>,
+    /// What stands in it.
+    pub rows: Vec<Row>,
+}
+
+/// One server.
+#[derive(Debug)]
+pub struct Row {
+    /// Which.
+    pub key: Key,
+    /// Its name, for people.
+    pub title: String,
+    /// What the client starts, without what may be a secret.
+    pub shown: String,
+    /// What smcp makes of it.
+    pub state: Result<Open, Left>,
+}
+
+/// A server that smcp can take the place of.
+#[derive(Debug)]
+pub struct Open {
+    /// How.
+    pub invocation: Invocation,
+    /// The arguments that stay.
+    pub args: Vec<String>,
+    /// What the client sets.
+    pub env: Vec<(String, Secret)>,
+}
+
+impl Open {
+    /// The words in the place of those that are replaced.
+    pub fn words(&self, smcp: &str) -> Vec<String> {
+        let Invocation { flags, reference, .. } = &self.invocation;
+        let head = [smcp.to_owned(), "run".to_owned()];
+        head.into_iter().chain(flags.iter().cloned()).chain([reference.clone()]).collect()
+    }
+}
+
+/// The clients of some words; all without any.
+///
+/// # Errors
+/// Where a word is none.
+pub fn clients(words: &[String]) -> Result<Vec<&'static Client>, Failure> {
+    let named = |word: &String| {
+        Client::named(word).ok_or_else(|| {
+            let known: Vec<&str> = CLIENTS.iter().map(|client| client.id).collect();
+            Failure::new(exit::USAGE, format!("{word:?} is no client that smcp knows"))
+                .hint(format!("one of {}", known.join(", ")))
+        })
+    };
+    match words.is_empty() {
+        true => Ok(CLIENTS.iter().collect()),
+        false => words.iter().map(named).collect(),
+    }
+}
+
+/// This machine.
+///
+/// # Errors
+/// Where there is no home directory.
+pub fn machine() -> Result<Machine, Failure> {
+    Machine::this().ok_or_else(|| {
+        Failure::new(exit::CONFIGURATION, "there is no home directory, where clients have their files").hint("set HOME")
+    })
+}
+
+/// What stands in the files of some clients. A file that two paths lead to is there once.
+///
+/// # Errors
+/// Where there is no home directory.
+pub fn look(clients: &[&'static Client], own: &str, host_runtime: bool) -> Result<Vec<Looked>, Failure> {
+    let machine = machine()?;
+    let packages = Packages::of(machine.home());
+    let is_there = |path: &Path| path.symlink_metadata().is_ok();
+    let host = Host { home: machine.home(), is_there: &is_there, packages: &packages, own, host_runtime };
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
+    for client in clients {
+        for location in client.locations(&machine) {
+            let file = match ConfigFile::read(&location.path) {
+                Ok(None) => continue,
+                Ok(Some(file)) if !seen.insert(file.target.clone()) => continue,
+                Ok(Some(file)) => Ok(file),
+                Err(why) => Err(why),
+            };
+            let rows = file.as_ref().map_err(Clone::clone);
+            let rows = rows.and_then(|file| rows_of(client, file, location.project.as_deref(), &host));
+            let (file, rows) = match rows {
+                Ok(rows) => (file, rows),
+                Err(why) => (Err(why), Vec::new()),
+            };
+            found.push(Looked { client, path: location.path, project: location.project, file, rows });
+        }
+    }
+    Ok(found)
+}
+
+/// The servers of a file.
+///
+/// # Errors
+/// Where it cannot be understood.
+pub fn rows_of(
+    client: &Client,
+    file: &ConfigFile,
+    project: Option<&Path>,
+    host: &Host<'_>,
+) -> Result<Vec<Row>, String> {
+    let text = file.text()?.text;
+    let root = client.dialect.read(text).map_err(|why| why.to_string())?;
+    let Some(root) = root else { return Ok(Vec::new()) };
+    Ok(entries(&root, &client.shape).iter().map(|entry| row(client, entry, project, host)).collect())
+}
+
+fn row(client: &Client, entry: &Entry<'_>, project: Option<&Path>, host: &Host<'_>) -> Row {
+    let start = entry.start(&client.shape);
+    let words: Vec<&str> = start.iter().flat_map(|start| start.words.iter().map(|(word, _)| *word)).collect();
+    let state = start.map_err(Left::Alone).and_then(|start| {
+        let mut env = start.env;
+        if let Some(file) = &start.env_file {
+            env.extend(of_file(file, project).map_err(Left::Alone)?);
+        }
+        let names: Vec<(&str, bool)> =
+            env.iter().map(|(name, value)| (name.as_str(), !value.expose().is_empty())).collect();
+        let started = Started { words: &words, env: &names, directory: start.directory.as_deref() };
+        let invocation = recognise(started, host)?;
+        let args = words[invocation.replaced..].iter().map(|word| (*word).to_owned()).collect();
+        Ok(Open { invocation, args, env })
+    });
+    Row { key: Key::of(entry), title: entry.title(), shown: shown(&words), state }
+}
+
+/// The variables of a file that the client reads itself: their names are needed.
+fn of_file(file: &str, project: Option<&Path>) -> Result<Vec<(String, Secret)>, String> {
+    let path = match (file.strip_prefix("${workspaceFolder}/"), project) {
+        (Some(rest), Some(project)) => project.join(rest),
+        _ => PathBuf::from(file),
+    };
+    let unknown = |why: String| format!("its envFile {file}: {why}");
+    if !path.is_absolute() {
+        return Err(unknown("where that is the client alone knows".into()));
+    }
+    let bytes = read_small(&path).map_err(|why| unknown(why.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| unknown("it is not UTF-8".into()))?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let pair = |line: &str| line.split_once('=').map(|(name, value)| (name.trim().to_owned(), Secret::new(value)));
+    Ok(lines.filter_map(pair).collect())
+}
+
+/// A command line for people: what stands behind a flag that tells of a secret is left out.
+fn shown(words: &[&str]) -> String {
+    let hidden = hidden(words);
+    let word = |(word, hidden): (&&str, bool)| match word.split_once('=') {
+        Some((name, _)) if hidden => format!("{name}=…"),
+        None if hidden => "…".to_owned(),
+        _ => (*word).to_owned(),
+    };
+    words.iter().zip(hidden).map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether each word of a command line may be a secret.
+pub fn hidden(words: &[&str]) -> Vec<bool> {
+    let tells_of = |word: &str| tells(&plain(word.split('=').next().unwrap_or(word)));
+    let behind =
+        |at: usize| at > 0 && words[at - 1].starts_with('-') && !words[at - 1].contains('=') && tells_of(words[at - 1]);
+    // What follows `--secret` and `--env` of smcp's are names.
+    let is_ours = |at: usize| at > 0 && matches!(words[at - 1], "--secret" | "--env" | "-e");
+    let within = |at: usize| {
+        words[at].contains('=') && tells_of(words[at])
+            || words[at].to_ascii_lowercase().contains("authorization") && words[at].contains(':')
+            || words[at].contains("Bearer ")
+    };
+    (0..words.len()).map(|at| within(at) || behind(at) && !is_ours(at)).collect()
+}
+
+fn plain(flag: &str) -> String {
+    flag.trim_start_matches('-').replace('-', "_")
+}
