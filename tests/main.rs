@@ -52,6 +52,7 @@ mod run_network;
 mod run_scan;
 mod run_state;
 mod run_stdio;
+mod run_test;
 mod run_why;
 mod sdk;
 mod servers;

@@ -124,7 +124,7 @@ pub fn ask(question: &str) -> bool {
     words.write_all(format!("{question} [y/N] ").as_bytes()).is_ok() && is_yes(answers)
 }
 
-/// Compares a run with the `smcp.lock` of the working directory or of one that holds it, and adds to the verdict what stands against it.
+/// Compares a package with the `smcp.lock` of the working directory or of one that holds it, and adds to the verdict what stands against it.
 ///
 /// # Errors
 /// Where there is no such file, or it cannot be read.

@@ -81,6 +81,9 @@ pub enum Command {
         /// Packages
         #[arg(required = true, value_name = "REF")]
         references: Vec<String>,
+        /// Refuse what is not in the project's smcp.lock as it is there
+        #[arg(long)]
+        locked: bool,
         /// Registry of names without one
         #[arg(long, value_name = "URL")]
         registry: Option<String>,
@@ -134,6 +137,9 @@ pub enum Command {
     /// Start a package without network, secrets and anything that lasts, list what it offers, and compare that with what was
     /// accepted: exit code 1 where it differs
     Scan(Scan),
+    /// Start a server as `run` does, greet it in both eras of the protocol, list what it offers, call a tool, and compare all that with
+    /// what is expected: exit code 1 where it differs
+    Test(Box<Test>),
     /// Accept what a version asks for, where that is more than what was accepted before, and the tools that its last run listed
     Accept {
         /// The package
@@ -142,7 +148,7 @@ pub enum Command {
         /// How it is made, of a source.
         #[command(flatten)]
         making: Making,
-        /// In the project's smcp.lock in the working directory, for `run --locked`
+        /// In the project's smcp.lock in the working directory, for --locked
         #[arg(long)]
         lock: bool,
     },
@@ -295,6 +301,29 @@ pub struct Learn {
     pub run: Run,
 }
 
+/// Flags of `test`: those of `run`, and its own.
+#[derive(Debug, Args)]
+pub struct Test {
+    /// Call this tool once everything is listed
+    #[arg(long, value_name = "NAME")]
+    pub call: Option<String>,
+    /// Its arguments, a JSON object
+    #[arg(long, value_name = "JSON", requires = "call")]
+    pub args: Option<String>,
+    /// Compare with what this file has, which --write-expect wrote
+    #[arg(long, value_name = "FILE")]
+    pub expect: Option<PathBuf>,
+    /// Write what was seen to a file, for --expect
+    #[arg(long, value_name = "FILE", conflicts_with = "expect")]
+    pub write_expect: Option<PathBuf>,
+    /// Also write the outcome as a report of JUnit's
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// The run.
+    #[command(flatten)]
+    pub run: Run,
+}
+
 /// Flags of `run`.
 #[derive(Clone, Debug, Args)]
 pub struct Run {
@@ -403,8 +432,8 @@ pub struct Run {
     /// Print the whole plan and start nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// With --dry-run: as JSON
-    #[arg(long, requires = "dry_run")]
+    /// As JSON: the plan of --dry-run, the findings of a test
+    #[arg(long)]
     pub json: bool,
 }
 

@@ -39,6 +39,7 @@ mod show;
 mod sign;
 mod sources;
 mod store;
+mod test;
 mod tool;
 mod unpack;
 mod verdict;
@@ -46,6 +47,7 @@ mod why;
 mod witness;
 mod words;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -70,6 +72,13 @@ pub fn main() -> ExitCode {
     if arguments.get(1).is_some_and(|word| word == tool::VERB) {
         return ExitCode::from(tool::child(&arguments[2..]));
     }
+    let (arguments, order) = match arguments.get(1).is_some_and(|word| word == test::VERB) {
+        false => (arguments, None),
+        true => match test::Order::read() {
+            Ok(order) => (order.words(), Some(order)),
+            Err(failure) => return ExitCode::from(failure.print()),
+        },
+    };
     let early = Early::of(&arguments);
     let cli = match Cli::read(&arguments) {
         Ok(cli) => cli,
@@ -87,8 +96,8 @@ pub fn main() -> ExitCode {
         (Err(_), ..) => Settings::defaults().log_level,
     };
     ExitCode::from(match log(&level) {
-        Ok(()) => dispatch(&cli, settings, early),
-        Err(failure) => dispatch(&cli, Err(failure), early),
+        Ok(()) => dispatch(&cli, settings, early, &arguments, order),
+        Err(failure) => dispatch(&cli, Err(failure), early, &arguments, order),
     })
 }
 
@@ -106,6 +115,7 @@ fn hide_values(command: &Command) {
     let typed = match command {
         Command::Run(typed) => &**typed,
         Command::Learn(typed) => &typed.run,
+        Command::Test(typed) => &typed.run,
         _ => return,
     };
     if !typed.env.is_empty()
@@ -115,7 +125,13 @@ fn hide_values(command: &Command) {
     }
 }
 
-fn dispatch(cli: &Cli, settings: Result<Settings, Failure>, early: Option<Early>) -> u8 {
+fn dispatch(
+    cli: &Cli,
+    settings: Result<Settings, Failure>,
+    early: Option<Early>,
+    arguments: &[OsString],
+    order: Option<test::Order>,
+) -> u8 {
     let command = &cli.command;
     if let Command::Run(typed) = command {
         return run::run(typed, settings, early);
@@ -126,10 +142,16 @@ fn dispatch(cli: &Cli, settings: Result<Settings, Failure>, early: Option<Early>
     if let Command::Scan(typed) = command {
         return scan::scan(typed, settings);
     }
+    if let Command::Test(typed) = command {
+        return match order {
+            None => test::test(typed, arguments),
+            Some(order) => order.follow(typed, settings),
+        };
+    }
     let done = settings.and_then(|settings| match command {
-        Command::Run(_) | Command::Learn(_) | Command::Scan(_) => unreachable!("handled above"),
-        Command::Pull { references, registry, making } => {
-            store::pull(references, registry.as_deref(), making, &settings)
+        Command::Run(_) | Command::Learn(_) | Command::Scan(_) | Command::Test(_) => unreachable!("handled above"),
+        Command::Pull { references, locked, registry, making } => {
+            store::pull(references, *locked, registry.as_deref(), making, &settings)
         }
         Command::Push { reference, target } => store::push(reference, target.as_deref(), &settings),
         Command::Login(typed) => login::login(typed, &settings),

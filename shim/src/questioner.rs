@@ -6,7 +6,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use memchr::memchr;
+use runtime::journal::Ending;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::exit::{self, Failure};
@@ -25,11 +27,12 @@ impl Questioner {
     ///
     /// # Errors
     /// Where there are no pipes.
-    pub fn start() -> Result<Questioner, Failure> {
+    pub fn start(questions: Questions) -> Result<Questioner, Failure> {
         let pipes = || std::io::Result::Ok((pipe()?, pipe()?));
         let ((stdin, to), (from, stdout)) =
             pipes().map_err(|why| Failure::new(exit::CAGE, Trouble::Machine(why.to_string()).to_string()))?;
-        let thread = thread::spawn(move || Conversation { to, from, held: Vec::new(), id: 0, era: Era::Older }.offer());
+        let thread =
+            thread::spawn(move || Conversation { to, from, held: Vec::new(), id: 0, era: Era::Older }.offer(questions));
         Ok(Questioner { stdin, stdout, thread })
     }
 
@@ -49,6 +52,45 @@ impl Questioner {
     }
 }
 
+/// What is asked beside the lists.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Questions {
+    /// How it is greeted.
+    pub opening: Opening,
+    /// A tool that is called in the end.
+    pub call: Option<Call>,
+}
+
+/// How a server is greeted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Opening {
+    /// By the newer era, and by the older one where that is not understood, as clients do.
+    #[default]
+    Either,
+    /// By the older era.
+    Older,
+}
+
+/// A call of a tool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Call {
+    /// Its name.
+    pub tool: String,
+    /// An object.
+    pub arguments: Value,
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Outcome {
+    /// By this result.
+    Result(Value),
+    /// By an error of the protocol: its code and message.
+    Error(i64, String),
+}
+
 /// What a server offers.
 #[derive(Debug, Default)]
 pub struct Offer {
@@ -62,6 +104,8 @@ pub struct Offer {
     pub lists: Lists,
     /// What of that cannot be compared.
     pub unreadable: Vec<Change>,
+    /// How the call ended that was to be made.
+    pub called: Option<Outcome>,
 }
 
 /// Why a server could not be asked.
@@ -85,8 +129,17 @@ pub enum Trouble {
 }
 
 impl Trouble {
-    /// smcp's exit code for it.
-    pub fn code(&self) -> u8 {
+    /// Makes it the end of the run, which has none of its own.
+    pub fn end(&self, ending: &mut Ending) {
+        if ending.error.is_none() {
+            let is_over = matches!(self, Trouble::Ended(_));
+            let ended = if is_over { format!(", with exit code {}", ending.exit) } else { String::new() };
+            ending.error = Some(format!("{self}{ended}"));
+            ending.exit = self.code();
+        }
+    }
+
+    fn code(&self) -> u8 {
         match self {
             Trouble::Silent(..) => exit::TIMEOUT,
             Trouble::Ended(_) | Trouble::Refused(..) | Trouble::Endless(_) => exit::PROTOCOL,
@@ -103,6 +156,10 @@ const PROBE: Duration = Duration::from_secs(5);
 const MOST_PAGES: usize = 1000;
 /// JSON-RPC 2.0: there is no such method.
 const NO_METHOD: i64 = -32601;
+/// What opens a session of the newer era.
+pub const DISCOVER: &str = "server/discover";
+/// The same of the older one.
+pub const INITIALIZE: &str = "initialize";
 /// The revision of the newer era, and the newest of the older one.
 const NEWER: &str = "2026-07-28";
 const OLDER: &str = "2025-11-25";
@@ -126,8 +183,11 @@ struct Conversation {
 
 impl Conversation {
     /// Greets the server and asks for all of its lists. Its end closes the server's stdin.
-    fn offer(mut self) -> Result<Offer, Trouble> {
-        let (handshake, greeting) = self.greet()?;
+    fn offer(mut self, questions: Questions) -> Result<Offer, Trouble> {
+        let (handshake, greeting) = match questions.opening {
+            Opening::Either => self.greet()?,
+            Opening::Older => self.initialize()?,
+        };
         let protocol = match self.era {
             Era::Newer => NEWER.to_owned(),
             Era::Older => greeting["protocolVersion"].as_str().unwrap_or_default().to_owned(),
@@ -140,13 +200,12 @@ impl Conversation {
             let is_declared = greeting["capabilities"].get(capability).is_some();
             self.list(kind, is_declared, &mut offer)?;
         }
+        offer.called = questions.call.map(|call| self.call(call)).transpose()?;
         Ok(offer)
     }
 
     /// By the newer era's question, and where that is not understood by the older one's, on the same pipe as clients do.
     fn greet(&mut self) -> Result<(&'static str, Value), Trouble> {
-        const DISCOVER: &str = "server/discover";
-        const INITIALIZE: &str = "initialize";
         self.era = Era::Newer;
         match self.ask(DISCOVER, json!({}), PROBE) {
             Ok(answer) => {
@@ -159,6 +218,11 @@ impl Conversation {
             Err(Trouble::Refused(..) | Trouble::Silent(..)) => {}
             Err(trouble) => return Err(trouble),
         }
+        self.initialize()
+    }
+
+    /// By the older era.
+    fn initialize(&mut self) -> Result<(&'static str, Value), Trouble> {
         self.era = Era::Older;
         let own = json!({"name": "smcp", "version": env!("CARGO_PKG_VERSION")});
         let about = json!({"protocolVersion": OLDER, "capabilities": {}, "clientInfo": own});
@@ -195,6 +259,15 @@ impl Conversation {
         Err(Trouble::Endless(kind.method()))
     }
 
+    /// Calls a tool. An error of the protocol is how it ended, too.
+    fn call(&mut self, call: Call) -> Result<Outcome, Trouble> {
+        match self.ask("tools/call", json!({"name": call.tool, "arguments": call.arguments}), PATIENCE) {
+            Ok(answer) => Ok(Outcome::Result(answer.value().unwrap_or_default())),
+            Err(Trouble::Refused(_, code, message)) => Ok(Outcome::Error(code, message)),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
     /// Asks, and waits for the answer; answers what the server asks meanwhile.
     fn ask(&mut self, method: &'static str, mut params: Value, patience: Duration) -> Result<Answer, Trouble> {
         self.id += 1;
@@ -217,7 +290,7 @@ impl Conversation {
                 Heard::Question(id, asked) => {
                     let answer = match asked.as_str() {
                         "ping" => &b",\"result\":{}}\n"[..],
-                        _ => b",\"error\":{\"code\":-32601,\"message\":\"smcp scan only asks\"}}\n",
+                        _ => b",\"error\":{\"code\":-32601,\"message\":\"smcp only asks\"}}\n",
                     };
                     let line = [b"{\"jsonrpc\":\"2.0\",\"id\":", &id[..], answer].concat();
                     self.to.write_all(&line).map_err(|_| Trouble::Ended(method))?;

@@ -32,7 +32,7 @@ use crate::handshake::{Channels, Due, Duties, Handshake, Pins, Warning, Why};
 use crate::listing::{self, Named};
 use crate::pins::{self, Keeper, Place};
 use crate::progress::is_ci;
-use crate::questioner::Questioner;
+use crate::questioner::{Questioner, Questions};
 use crate::record::Record;
 use crate::redact::Texts;
 use crate::relay::{self, Client, Way};
@@ -41,6 +41,7 @@ use crate::scan::Scan;
 use crate::secrets::{self, SecretFlag};
 use crate::settings::Settings;
 use crate::show;
+use crate::test::Session;
 use crate::verdict::Verdict;
 use crate::witness::Witness;
 use crate::words::Words;
@@ -60,6 +61,19 @@ pub enum Errand<'s> {
     Learn,
     /// To see what it offers.
     Scan(&'s mut Scan),
+    /// To see whether it does as expected.
+    Test(&'s mut Session),
+}
+
+impl Errand<'_> {
+    /// What the server is asked, where smcp is its client.
+    fn questions(&mut self) -> Option<Questions> {
+        match self {
+            Errand::Client | Errand::Learn => None,
+            Errand::Scan(_) => Some(Questions::default()),
+            Errand::Test(session) => Some(std::mem::take(&mut session.questions)),
+        }
+    }
 }
 
 /// The same for a run that has its id already, and may be for something else.
@@ -190,6 +204,11 @@ fn story(
     record: &mut Record,
 ) -> Result<(Ending, Option<Remains>), Failure> {
     let began = Instant::now();
+    let questions = errand.questions();
+    if typed.json && !typed.dry_run && !matches!(errand, Errand::Test(_)) {
+        return Err(Failure::new(exit::USAGE, "--json: a run prints nothing of its own")
+            .hint("with --dry-run, it prints the plan"));
+    }
     let mut request = request(typed)?;
     let (identity, ahead) = match early {
         Some(early) => (early.identity, Some(early.ahead?)),
@@ -202,8 +221,8 @@ fn story(
     };
     let network = network(typed, settings);
     let store = Store::open(&settings.cache)?;
-    // Whoever scans waits to the end.
-    let until = until(typed, settings, began).filter(|_| !matches!(errand, Errand::Scan(_)));
+    // smcp itself waits to the end.
+    let until = until(typed, settings, began).filter(|_| questions.is_none());
     let mut signals = None;
     let named = listing::named(typed.reference(), &store, network, settings, until, &mut signals)?;
     let Named { reference, network, listed } = named;
@@ -242,9 +261,13 @@ fn story(
     record.judged(&verdict);
     verdict.judgement.warnings.iter().for_each(|warning| show::warn(warning));
     let mut caller = caller_env(settings, &identity, &package, &reference, &network)?;
-    if let Errand::Scan(scan) = &mut errand {
-        caller.states = scan.states(settings)?;
-        scan.stand_in(&mut request, &package);
+    match &mut errand {
+        Errand::Client | Errand::Learn => {}
+        Errand::Scan(scan) => {
+            caller.states = scan.states(settings)?;
+            scan.stand_in(&mut request, &package);
+        }
+        Errand::Test(session) => caller.states = session.states(settings)?,
     }
     let grant =
         judge(&package, &request, &verdict.bounds(settings), &caller).inspect_err(|denied| record.denied(denied))?;
@@ -294,16 +317,16 @@ fn story(
     let signals = signals.map_or_else(take_signals, Ok)?;
     let least = least_tier(typed, settings)?;
     let proxies = if plan.egress.is_empty() { Proxies::none() } else { settings.proxies()? };
-    let pins = match errand {
-        Errand::Scan(_) => None,
-        _ => pins::of_run(&verdict, &resolved, &package, settings)?,
+    let pins = match questions {
+        Some(_) => None,
+        None => pins::of_run(&verdict, &resolved, &package, settings)?,
     };
     let (place, pins) = pins.unzip();
     record.pinned(pins.as_ref());
     let audits_calls = typed.audit_calls || settings.audit_calls;
-    let way = match errand {
-        Errand::Scan(_) => Way::Filter(Box::default()),
-        _ => way(typed, settings, &verdict, warning.as_ref(), pins.clone(), audits_calls)?,
+    let way = match questions {
+        Some(_) => Way::Filter(Box::default()),
+        None => way(typed, settings, &verdict, warning.as_ref(), pins.clone(), audits_calls)?,
     };
     let recording = if let Errand::Learn = errand { Recording::Calls } else { Recording::Nothing };
     if let Way::Direct = way {
@@ -324,16 +347,20 @@ fn story(
     let cage = cage.start(ticket, Box::new(move |refused| notes.denied(&of_refusals.refusal(refused))))?;
     let witness = Witness { keeper, calls: of_calls.map(|(notes, texts)| Calls::new(notes, texts)) };
     let words = Words::new(secrets, Some(Ring::new(&settings.state, run)));
-    let asking = if let Errand::Scan(_) = errand { Some(Questioner::start()?) } else { None };
+    let asking = questions.map(Questioner::start).transpose()?;
     let client = asking.as_ref().map_or_else(Client::of_this_process, Questioner::client);
     let mut passed = relay::pass(cage, &signals, plan.limits.timeout(), way, words, witness, client)
         .map_err(|why| Failure::new(exit::CAGE, format!("the relay failed: {why}")))?;
     record.session = passed.session.take().filter(|_| asking.is_none());
     let (mut ending, remains) = passed.ending(&plan)?;
     last_texts.ending(&mut ending);
-    if let (Errand::Scan(scan), Some(asking)) = (errand, asking) {
-        let place = Place::of(settings, &verdict, &resolved, &package);
-        scan.end(asking.end(), &verdict, &resolved, &place, run, &mut ending)?;
+    match (errand, asking) {
+        (Errand::Scan(scan), Some(asking)) => {
+            let place = Place::of(settings, &verdict, &resolved, &package);
+            scan.end(asking.end(), &verdict, &resolved, &place, run, &mut ending)?;
+        }
+        (Errand::Test(session), Some(asking)) => session.end(asking.end(), &resolved, &mut ending),
+        _ => {}
     }
     Ok((ending, Some(remains)))
 }

@@ -1,6 +1,8 @@
 //! `smcp scan`: what a package offers, asked of it in a cage without network, without secrets and without anything that lasts, and
 //! compared with what was accepted of it.
 
+use std::path::PathBuf;
+
 use bundle::policy::{Policy, Source, Sourced};
 use bundle::{EnvFlag, NetworkCeiling, Package, Request};
 use distribution::{Digest, Resolved, Secret};
@@ -45,6 +47,20 @@ pub struct Scan {
     report: Option<Report>,
 }
 
+/// A directory beside those that last, which goes when it is dropped.
+///
+/// # Errors
+/// Where it cannot be made.
+pub fn throw_away(settings: &Settings) -> Result<TempDir, Failure> {
+    let make = || {
+        std::fs::create_dir_all(&settings.state)?;
+        tempfile::Builder::new().prefix("scan-").tempdir_in(&settings.state)
+    };
+    make().map_err(|why| {
+        Failure::new(exit::CAGE, format!("no directory for the server in {}: {why}", settings.state.display()))
+    })
+}
+
 /// What required variables get for which a user would give a value.
 const STAND_IN: &str = "smcp-scan";
 
@@ -61,15 +77,8 @@ impl Scan {
     ///
     /// # Errors
     /// Where it cannot be made.
-    pub fn states(&mut self, settings: &Settings) -> Result<std::path::PathBuf, Failure> {
-        let make = || {
-            std::fs::create_dir_all(&settings.state)?;
-            tempfile::Builder::new().prefix("scan-").tempdir_in(&settings.state)
-        };
-        let home = make().map_err(|why| {
-            Failure::new(exit::CAGE, format!("no directory for the scan in {}: {why}", settings.state.display()))
-        })?;
-        Ok(self.home.insert(home).path().to_owned())
+    pub fn states(&mut self, settings: &Settings) -> Result<PathBuf, Failure> {
+        Ok(self.home.insert(throw_away(settings)?).path().to_owned())
     }
 
     /// Gives required variables a value of no meaning.
@@ -97,13 +106,7 @@ impl Scan {
         let offer = match heard {
             Ok(offer) => offer,
             Err(trouble) => {
-                if ending.error.is_none() {
-                    let code = ending.exit;
-                    let is_over = matches!(trouble, Trouble::Ended(_));
-                    let ended = if is_over { format!(", with exit code {code}") } else { String::new() };
-                    ending.error = Some(format!("{trouble}{ended}"));
-                    ending.exit = trouble.code();
-                }
+                trouble.end(ending);
                 return Ok(());
             }
         };

@@ -10,6 +10,7 @@ use distribution::{
 };
 use serde_json::json;
 
+use crate::accept;
 use crate::cli;
 use crate::exit::{self, Failure};
 use crate::listing::{self, Named};
@@ -27,6 +28,7 @@ use crate::verdict::Verdict;
 /// At the first that cannot be had.
 pub fn pull(
     references: &[String],
+    locked: bool,
     registry: Option<&str>,
     made: &cli::Making,
     settings: &Settings,
@@ -42,7 +44,10 @@ pub fn pull(
         let image = configure(&resolved, &store, &network)?;
         let mut package = Package::read(&image)?;
         listing::apply(listed.as_ref(), &mut package, &mut Request::default())?;
-        let verdict = Verdict::of(&resolved, &store, &package, &reference, &network, settings, Policy::default())?;
+        let mut verdict = Verdict::of(&resolved, &store, &package, &reference, &network, settings, Policy::default())?;
+        if locked {
+            accept::locked(&mut verdict, &resolved, &package)?;
+        }
         verdict.judgement.warnings.iter().for_each(|warning| show::warn(warning));
         verdict.judgement.passed()?;
         let shown = Download::asked_for(&resolved.name, &resolved.reference);
