@@ -202,6 +202,6 @@ fn the_recipes_for_pipelines_do_what_they_say(world: &World) {
         shell.env("PATH", &path).env("SERVER", &reference).run().ok();
     }
     for name in ["smcp.lock", "expected.json", "report.xml", "scan.json"] {
-        assert!(world.path(&format!("project/{name}")).exists(), "the recipes make {name}");
+        assert!(world.path(format!("project/{name}")).exists(), "the recipes make {name}");
     }
 }
