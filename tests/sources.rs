@@ -20,6 +20,7 @@ as_each_user! {
     what_a_registry_asks_for_is_shown_to_it_alone,
     what_is_too_young_is_not_installed,
     a_script_of_a_package_is_not_run,
+    a_script_that_is_allowed_reaches_nothing,
     started_with_what_a_client_passes,
     a_bundle_of_mcp_is_made,
     a_directory_is_made_again_when_it_changes,
@@ -212,6 +213,62 @@ fn a_script_of_a_package_is_not_run(world: &World) {
     assert_eq!(ran.json(), json!(["ENOENT", "ECONNREFUSED"]));
     door.set_nonblocking(true).expect("it is a socket");
     assert!(door.accept().is_err(), "it was reached");
+}
+
+/// A postinstall script of a dependency, by name: it is run by the machine's shell, and neither has the user's files nor reaches a port; `info`
+/// tells which packages have scripts and which were run, and policy can forbid it.
+fn a_script_that_is_allowed_reaches_nothing(world: &World) {
+    if !has_npm() {
+        return;
+    }
+    let door = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let port = door.local_addr().expect("it is bound").port();
+    let key = world.text("home/.ssh/id");
+    let curious = format!(
+        "const fs = require('fs'); let key; try {{ key = fs.readFileSync('{key}', 'utf8'); }} catch (e) {{ key = e.code; }}\n\
+         const done = (what) => fs.writeFileSync(__dirname + '/found', [key, what, process.env.ACME_TOKEN || 'none'].join(' '));\n\
+         const call = require('net').connect({port}, '127.0.0.1', () => {{ call.destroy(); done('reached'); }});\n\
+         call.on('error', (e) => done(e.code));\n"
+    );
+    let registry = StandIn::new();
+    registry.publish_as("curious", "1.0.0", &curious, |package, _| {
+        package["scripts"] = json!({"postinstall": "uname > from-the-shell; node cli.js"});
+    });
+    let says = "#!/usr/bin/env node\nconst fs = require('fs'); const read = (name) => { try { return fs.readFileSync(__dirname + '/../curious/' + name, 'utf8').trim(); } catch (e) { return e.code; } };\n\
+        console.log(JSON.stringify({said: [read('found'), read('from-the-shell')]}));\n";
+    registry.publish_as("hello", "1.0.0", says, |package, _| package["dependencies"] = json!({"curious": "1.0.0"}));
+    let off = run(world, &registry, &[], &["npm:hello"]).env("ACME_TOKEN", "hunter2").run();
+    off.says(&["install scripts are not run: curious@1.0.0"]);
+    assert_eq!(off.ok().json(), json!(["ENOENT", "ENOENT"]));
+    let about = |flags: &[&str]| {
+        let about = world.smcp(["info", "--json", "--runtime", "host", "npm:hello"]).args(flags);
+        registry.of(about).run().ok().json()["manifest"]["source"].clone()
+    };
+    let source = about(&[]);
+    assert_eq!((&source["installScripts"], &source["installScriptsRun"]), (&json!("curious@1.0.0"), &Value::Null));
+    let allowed = ["--allow-scripts", "curious"];
+    let on = run(world, &registry, &allowed, &["npm:hello"]).env("ACME_TOKEN", "hunter2").run();
+    on.says(&["npm runs the install scripts of curious@1.0.0"]);
+    assert_eq!(on.ok().json(), json!(["ENOENT ECONNREFUSED none", "Linux"]));
+    door.set_nonblocking(true).expect("it is a socket");
+    assert!(door.accept().is_err(), "it was reached");
+    assert!(world.audit_text().contains("build: install scripts"));
+    let source = about(&allowed);
+    assert_eq!(
+        (&source["installScripts"], &source["installScriptsRun"]),
+        (&json!("curious@1.0.0"), &json!("curious@1.0.0"))
+    );
+    assert_eq!(
+        run(world, &registry, &[], &["npm:hello"]).run().ok().json()[0],
+        "ENOENT",
+        "what was made without is another one"
+    );
+    world.directory("home/.smcp");
+    world.file("home/.smcp/config.yaml", "allow_scripts: [curious]\n");
+    assert_eq!(run(world, &registry, &["--offline"], &["npm:hello"]).run().ok().json()[1], "Linux", "by configuration");
+    world.file("home/.smcp/config.yaml", "policy: {install_scripts: refuse}\n");
+    let refused = run(world, &registry, &allowed, &["npm:hello"]).run().expect(121);
+    refused.explains(&["install scripts of curious: install_scripts is refuse", "config.yaml:1"]);
 }
 
 /// HOME, LOGNAME, PATH, SHELL, TERM and USER are all that some clients pass; settings stand in files then.

@@ -24,7 +24,7 @@ pub use read::{PolicyError, Section};
 pub use shown::Shown;
 pub use source::{Source, Sourced};
 pub use trust::{Certifier, Predicate, SignatureRule, Who};
-pub use values::{Channel, HubLevels, LevelMode, NewPermissions, Pin, Unscored};
+pub use values::{Channel, HubLevels, InstallScripts, LevelMode, NewPermissions, Pin, Unscored};
 pub use weigh::{Judgement, Subject, weigh};
 
 use crate::evidence::PackageClass;
@@ -62,6 +62,8 @@ pub struct Policy {
     pub warning: Warning,
     /// What becomes of a version that asks for more than the accepted one.
     pub new_permissions: Option<Sourced<NewPermissions>>,
+    /// Whether packages may execute something when they are installed.
+    pub install_scripts: Option<Sourced<InstallScripts>>,
     /// How old a version of npm or PyPI must be.
     pub min_release_age: Option<Sourced<Duration>>,
 }
@@ -122,6 +124,7 @@ impl Policy {
             },
             warning: Warning { channels: all_of(self.warning.channels, other.warning.channels) },
             new_permissions: source::stricter(self.new_permissions, other.new_permissions),
+            install_scripts: source::stricter(self.install_scripts, other.install_scripts),
             min_release_age: source::stricter(self.min_release_age, other.min_release_age),
         }
     }
@@ -188,6 +191,11 @@ impl Policy {
     /// What becomes of a version that asks for more than the accepted one.
     pub fn new_permissions(&self) -> Sourced<NewPermissions> {
         stated(&self.new_permissions, NewPermissions::default())
+    }
+
+    /// Whether packages may execute something when they are installed, where a user names them.
+    pub fn install_scripts(&self) -> Sourced<InstallScripts> {
+        stated(&self.install_scripts, InstallScripts::default())
     }
 }
 

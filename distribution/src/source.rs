@@ -98,6 +98,8 @@ pub struct Making {
     pub servers: Option<String>,
     /// Which program of the package is the server.
     pub bin: Option<String>,
+    /// Packages whose install scripts are run, by their names, sorted.
+    pub scripts: Vec<String>,
     /// Run by the interpreter of this machine.
     pub host_runtime: bool,
 }

@@ -443,6 +443,9 @@ pub struct Making {
     /// Of npm:NAME and pypi:NAME: which program of the package is the server, where it has several
     #[arg(long, value_name = "NAME")]
     pub bin: Option<String>,
+    /// Of npm:NAME: run the install scripts of this package, the one itself or one that it depends on, in the cage of the install
+    #[arg(long, value_name = "NAME")]
+    pub allow_scripts: Vec<String>,
     /// `host`: of npm:NAME, pypi:NAME and ./dir: run it by the interpreter of this machine
     #[arg(long, value_name = "host")]
     pub runtime: Option<HostRuntime>,
@@ -526,6 +529,9 @@ pub struct Build {
     /// Which program of the package is the server, where it has several
     #[arg(long, value_name = "NAME")]
     pub bin: Option<String>,
+    /// Run the install scripts of this package, the one itself or one that it depends on, in the cage of the install
+    #[arg(long, value_name = "NAME")]
+    pub allow_scripts: Vec<String>,
     /// Version of node, a range of npm such as 22
     #[arg(long, value_name = "RANGE")]
     pub node: Option<String>,

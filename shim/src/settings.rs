@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bundle::policy::{Policy, Section};
+use bundle::policy::{InstallScripts, Policy, Section, Sourced};
 use bundle::{Limits, parse_count, parse_duration, parse_millicores, parse_size};
 use clap::ValueEnum;
 use distribution::{
@@ -70,6 +70,8 @@ pub struct Settings {
     pub refresh: Duration,
     /// How long a client waits for a package that is being fetched.
     pub pull_patience: Duration,
+    /// Packages of npm whose install scripts are run, `allow_scripts`.
+    pub allow_scripts: Vec<String>,
     /// How bytes pass between client and server, `relay`.
     pub relay: cli::Relay,
     /// Whether each call of a tool gets a line of the audit log, `audit_calls`.
@@ -124,6 +126,7 @@ impl Settings {
             own: Policy::default(),
             refresh: Duration::from_secs(24 * 3600),
             pull_patience: PULL_PATIENCE,
+            allow_scripts: Vec::new(),
             relay: cli::Relay::Auto,
             audit_calls: false,
             log_level: "warn".into(),
@@ -217,6 +220,9 @@ impl Settings {
         }
         for (key, value) in file.values() {
             self.set(key, &value).map_err(|why| fail(&format!("{key}: {why}")))?;
+        }
+        if !file.allow_scripts.is_empty() {
+            self.allow_scripts = file.allow_scripts.clone();
         }
         for (name, registry) in file.registries {
             let host = host(&name).map_err(|why| fail(&format!("registries: {why}")))?;
@@ -329,7 +335,8 @@ impl Settings {
         }
         let home = env::home_dir().unwrap_or_else(|| PathBuf::from("/"));
         let servers = self.mcp_registry.clone();
-        let making = Making { packages: Arc::new(Packages::of(&home)), servers, ..Making::default() };
+        let scripts = sorted(self.allow_scripts.iter().cloned());
+        let making = Making { packages: Arc::new(Packages::of(&home)), servers, scripts, ..Making::default() };
         Network::new(registry.unwrap_or(&self.registry), mode).through(Arc::new(access)).making(making)
     }
 
@@ -337,8 +344,23 @@ impl Settings {
     pub fn network_for(&self, registry: Option<&str>, mode: Mode, made: &cli::Making) -> Network {
         let network = self.network(registry, mode);
         let (bin, host_runtime) = (made.bin.clone(), made.runtime.is_some());
-        let making = Making { bin, host_runtime, ..network.making.clone() };
+        let scripts = sorted(made.allow_scripts.iter().chain(&network.making.scripts).cloned());
+        let making = Making { bin, host_runtime, scripts, ..network.making.clone() };
         network.making(making)
+    }
+
+    /// Policy lets install scripts run, where any is to.
+    ///
+    /// # Errors
+    /// Of code 121, where it does not.
+    pub fn let_scripts(&self, making: &Making) -> Result<(), Failure> {
+        let Sourced { value, source } = self.policy(Policy::default()).install_scripts();
+        if making.scripts.is_empty() || value == InstallScripts::Allow {
+            return Ok(());
+        }
+        let names = making.scripts.join(", ");
+        Err(Failure::new(exit::DENIED, format!("install scripts of {names}: install_scripts is {value} ({source})"))
+            .hint("leave --allow-scripts out, and allow_scripts in the configuration; many packages work without their scripts"))
     }
 
     /// Opens the audit log.
@@ -424,6 +446,8 @@ struct File {
     registries: BTreeMap<String, Registry>,
     proxy: Option<Proxy>,
     relay: Option<String>,
+    #[serde(default)]
+    allow_scripts: Vec<String>,
 }
 
 /// What is configured for one registry.
@@ -620,6 +644,10 @@ pub fn write_in_one_step(path: &Path, value: &impl Serialize, mode: u32) -> std:
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&scratch)?;
     file.write_all(format!("{:#}\n", serde_json::to_value(value)?).as_bytes())?;
     std::fs::rename(&scratch, path)
+}
+
+fn sorted(names: impl Iterator<Item = String>) -> Vec<String> {
+    names.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
 }
 
 /// Where docker and podman keep credentials.

@@ -40,6 +40,7 @@ pub fn ready(
     signals: &mut Option<Signals>,
 ) -> Result<(), Failure> {
     let Some(source) = Source::of(reference) else { return Ok(()) };
+    settings.let_scripts(&network.making)?;
     let name = canonical(reference, network)?;
     let known = store.recall(&name)?.filter(|known| store.contains(&known.descriptor));
     let bring = |again, until| Bring {
@@ -156,6 +157,7 @@ pub struct Order {
     reference: String,
     bin: Option<String>,
     host_runtime: bool,
+    scripts: Vec<String>,
     /// Made at this time or before, in seconds since 1970, it is looked at again; without one what is there and has not
     /// changed will do.
     before: Option<u64>,
@@ -169,6 +171,7 @@ impl Order {
             reference: reference.to_string(),
             bin: making.bin.clone(),
             host_runtime: making.host_runtime,
+            scripts: making.scripts.clone(),
             before: again.then_some(now),
         }
     }
@@ -180,7 +183,8 @@ impl Order {
     pub fn read(&self, settings: &Settings) -> Result<(Reference, Network, String), Failure> {
         let reference: Reference = self.reference.parse()?;
         let network = settings.network(None, Mode::CacheFirst { refresh: settings.refresh });
-        let making = Making { bin: self.bin.clone(), host_runtime: self.host_runtime, ..network.making.clone() };
+        let (bin, scripts) = (self.bin.clone(), self.scripts.clone());
+        let making = Making { bin, scripts, host_runtime: self.host_runtime, ..network.making.clone() };
         let network = network.making(making);
         let name = canonical(&reference, &network)?;
         Ok((reference, network, name))
@@ -258,6 +262,7 @@ fn build_of(
     let options = BuildOptions {
         bin: order.bin.clone(),
         host_runtime: order.host_runtime,
+        scripts: order.scripts.clone(),
         registries,
         ..BuildOptions::default()
     };

@@ -94,7 +94,9 @@ pub fn push(text: &str, target: Option<&str>, settings: &Settings) -> Result<(),
 /// Where the source cannot be made into a package.
 pub fn build(typed: &cli::Build, config: Option<&Path>, settings: &Settings) -> Result<(), Failure> {
     let store = Store::open(&settings.cache)?;
-    let network = network(settings);
+    let scripts = cli::Making { allow_scripts: typed.allow_scripts.clone(), ..cli::Making::default() };
+    let network = settings.network_for(None, network(settings).mode, &scripts);
+    settings.let_scripts(&network.making)?;
     let Named { reference: source, network, listed } =
         listing::called(typed.source.parse()?, &store, network, settings, None, &mut None)?;
     if let Some(listed) = &listed {
@@ -112,6 +114,7 @@ pub fn build(typed: &cli::Build, config: Option<&Path>, settings: &Settings) -> 
         node_version: typed.node.clone(),
         debian: typed.debian.clone(),
         host_runtime: typed.runtime.is_some(),
+        scripts: network.making.scripts.clone(),
         registries: sources::registries(&network, settings),
     };
     let in_a_cage = |caged: &Caged| tool::command(caged, config);

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bundle::build::Caged;
-use bundle::{Access, Egress, Grant, Limits, Mount, Origin, Secret, Workdir};
+use bundle::{Access, Egress, Grant, Limits, Mount, Origin, Secret, Subprocess, Workdir};
 use distribution::Store;
 use runtime::egress::Proxies;
 use runtime::journal::{self, Ending, Journal};
@@ -147,6 +147,7 @@ fn grant(caged: &Caged, host: Option<&HostInterpreter>, identity: &Identity) -> 
         workdir: Workdir::Granted(caged.dir.clone()),
         mounts,
         env,
+        subprocess: if caged.starts_programs { Subprocess::AllowedAny } else { Subprocess::Denied },
         egress: Egress { host_ports: caged.port.into_iter().collect(), ..Egress::default() },
         limits: LIMITS,
         ..Grant::nothing()

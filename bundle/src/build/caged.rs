@@ -31,6 +31,9 @@ pub struct Caged {
     pub env: Vec<(String, String)>,
     /// The port of this machine's loopback that it reaches, where it reaches anything.
     pub port: Option<u16>,
+    /// Whether it starts programs: those of the machine, and what it finds in its directory.
+    #[serde(default)]
+    pub starts_programs: bool,
 }
 
 /// Makes the command that runs a program in a cage: its streams are the program's, its exit code is too, and the end of its
@@ -39,6 +42,15 @@ pub type Cage<'a> = dyn Fn(&Caged) -> io::Result<Command> + 'a;
 
 /// npm, started in `dir`: in a cage that reaches the gate alone, or as the user.
 pub(super) fn npm<'a>(job: &Job<'a>, dir: &Path) -> Result<Tool<'a>, BuildError> {
+    npm_that(job, dir, false)
+}
+
+/// npm that runs what packages want to be executed when they are installed: with the machine's programs, and the same cage beside.
+pub(super) fn npm_with_programs<'a>(job: &Job<'a>, dir: &Path) -> Result<Tool<'a>, BuildError> {
+    npm_that(job, dir, true)
+}
+
+fn npm_that<'a>(job: &Job<'a>, dir: &Path, starts_programs: bool) -> Result<Tool<'a>, BuildError> {
     let tool = Tool::new("npm").dir(dir);
     let Some(cage) = job.cage else { return Ok(tool) };
     let gate = job.gate()?;
@@ -54,8 +66,16 @@ pub(super) fn npm<'a>(job: &Job<'a>, dir: &Path) -> Result<Tool<'a>, BuildError>
     caged.command.push(format!("--cache={}", text(&dir.join(CACHE))?));
     caged.interpreter = Some(("node".into(), search));
     caged.port = Some(gate.port());
+    if starts_programs {
+        caged.purpose = "build: install scripts".into();
+        caged.starts_programs = true;
+        caged.reads.extend(PROGRAMS.iter().map(PathBuf::from).filter(|path| path.exists()));
+    }
     Ok(tool.within(cage, caged))
 }
+
+/// Where a machine has its programs; the cage of an interpreter of the machine has its libraries.
+const PROGRAMS: [&str; 3] = ["/usr", "/bin", "/etc/alternatives"];
 
 /// pip, started in `dir`: in a cage that reaches the gate alone, or as the user.
 pub(super) fn pip<'a>(job: &Job<'a>, python: &Interpreter, dir: &Path) -> Result<Tool<'a>, BuildError> {
@@ -109,6 +129,12 @@ fn settings(dir: &Path, lines: &str) -> Result<String, BuildError> {
     let path = dir.join(SETTINGS);
     // Never by a link that a tool left.
     let write = |mut file: File| file.write_all(lines.as_bytes());
+    match fs::remove_file(&path) {
+        Err(why) if why.kind() != io::ErrorKind::NotFound => {
+            return Err(BuildError::io("removing the settings of a tool")(why));
+        }
+        _ => {}
+    }
     File::create_new(&path).and_then(write).map_err(BuildError::io("writing the settings of a tool"))?;
     text(&path)
 }

@@ -111,6 +111,8 @@ pub struct BuildOptions {
     pub node_version: Option<String>,
     /// Debian packages that the server starts programs of, such as `git`.
     pub debian: Vec<String>,
+    /// Packages whose install scripts are run, by their names.
+    pub scripts: Vec<String>,
     /// Leave the interpreter and the base out: the package runs by the interpreter of the host.
     pub host_runtime: bool,
     /// Where packages are from.

@@ -1,6 +1,6 @@
-//! `npm:NAME[@V]`: npm itself resolves and installs the closure, with install scripts off; then it is packed.
+//! `npm:NAME[@V]`: npm itself resolves and installs the closure, with install scripts off but for packages that are named; then it is packed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
@@ -34,6 +34,18 @@ const INSTALL: [&str; 11] = [
     "--loglevel=error",
 ];
 
+/// npm is told to run the scripts of the packages that follow.
+const REBUILD: [&str; 8] = [
+    "rebuild",
+    "--ignore-scripts=false",
+    "--foreground-scripts",
+    "--global=false",
+    "--update-notifier=false",
+    "--loglevel=error",
+    "--prefix=.",
+    "--",
+];
+
 /// Installs the package into a staging directory and packs it.
 pub(super) fn package(job: &Job, package: &PackageName) -> Result<Parts, BuildError> {
     let name = package.name.as_str();
@@ -41,6 +53,7 @@ pub(super) fn package(job: &Job, package: &PackageName) -> Result<Parts, BuildEr
     job.say(format!("npm installs {name}"));
     let lock = install(job, staging.path(), package)?;
     let (version, integrity) = locked(&lock, name)?;
+    let scripts = scripts(job, staging.path(), &lock)?;
     let modules = staging.path().join("node_modules");
     caged::made_within(staging.path(), &modules.join(name).join("package.json"))?;
     let described = read_json(&modules.join(name).join("package.json"))?;
@@ -54,7 +67,8 @@ pub(super) fn package(job: &Job, package: &PackageName) -> Result<Parts, BuildEr
         job.say(format!("{name} {version} is deprecated: {why}"));
     }
     let layers = runtime::node(job, described["engines"]["node"].as_str())?;
-    let manifest = manifest(job, (&version, &integrity), &described, command, source(job, name, &version, &said)?)?;
+    let manifest =
+        manifest(job, (&version, &integrity), &described, command, source(job, name, &version, &said, scripts)?)?;
     let application = pack(job, &modules, lock)?;
     Ok(Parts { manifest, layers, application, env: Vec::new(), annotations: annotations(job, &described) })
 }
@@ -70,6 +84,60 @@ fn install(job: &Job, dir: &Path, package: &PackageName) -> Result<Value, BuildE
     caged::made_within(dir, &lock)?;
     caged::made_within(dir, &dir.join("node_modules"))?;
     read_json(&lock)
+}
+
+/// What of the closure would be executed when it is installed, as `NAME@VERSION`.
+#[derive(Default)]
+struct Scripts {
+    found: BTreeSet<String>,
+    run: BTreeSet<String>,
+}
+
+/// Says which packages have install scripts, and runs those of the packages that are named: in the cage of the install, which has no secrets
+/// and reaches the registries alone.
+fn scripts(job: &Job, dir: &Path, lock: &Value) -> Result<Scripts, BuildError> {
+    let mut scripts = Scripts::default();
+    let mut named = BTreeSet::new();
+    for (place, entry) in lock["packages"].as_object().into_iter().flatten() {
+        let Some((_, name)) = place.rsplit_once("node_modules/") else { continue };
+        if !dir.join(place).join("package.json").exists() {
+            continue;
+        }
+        caged::made_within(dir, &dir.join(place).join("package.json"))?;
+        let described = read_json(&dir.join(place).join("package.json"))?;
+        if !has_scripts(&described) && entry["hasInstallScript"] != true {
+            continue;
+        }
+        let version = format!("{name}@{}", entry["version"].as_str().unwrap_or_default());
+        if job.options.scripts.iter().any(|allowed| allowed == name) {
+            named.insert(name.to_owned());
+            scripts.run.insert(version.clone());
+        }
+        scripts.found.insert(version);
+    }
+    let left: Vec<&str> = scripts.found.difference(&scripts.run).map(String::as_str).collect();
+    if !left.is_empty() {
+        job.say(format!(
+            "install scripts are not run: {} (--allow-scripts NAME runs them, in the cage)",
+            left.join(", ")
+        ));
+    }
+    if !named.is_empty() {
+        let run: Vec<&str> = scripts.run.iter().map(String::as_str).collect();
+        job.say(format!("npm runs the install scripts of {}", run.join(", ")));
+        caged::npm_with_programs(job, dir)?.args(REBUILD).args(&named).output()?;
+    }
+    Ok(scripts)
+}
+
+fn has_scripts(described: &Value) -> bool {
+    ["preinstall", "install", "postinstall"].iter().any(|when| described["scripts"][when].is_string())
+}
+
+/// Nothing is said of none.
+fn text_of(versions: &BTreeSet<String>) -> Option<String> {
+    let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
+    (!versions.is_empty()).then(|| versions.join(", "))
 }
 
 /// The exact version and the hash of the package; npm has compared the hash with what it downloaded.
@@ -139,12 +207,20 @@ fn launcher(head: &[u8]) -> Result<Vec<String>, String> {
 }
 
 /// What the registry says of the version, for `source` of the manifest.
-fn source(job: &Job, name: &str, version: &str, said: &Release) -> Result<Map<String, Value>, BuildError> {
+fn source(
+    job: &Job,
+    name: &str,
+    version: &str,
+    said: &Release,
+    scripts: Scripts,
+) -> Result<Map<String, Value>, BuildError> {
     let registry = job.options.registries.packages.npm()?.registry_of(name).url();
     let registry = Some(registry.to_owned()).filter(|url| job.cage.is_some() && url != NPMJS);
     let archive = job.gate.get().and_then(|gate| gate.archive(name, version));
     let pairs = [
         ("sha256", archive.map(|digest| digest.to_string())),
+        ("installScripts", text_of(&scripts.found)),
+        ("installScriptsRun", text_of(&scripts.run)),
         ("registry", registry),
         ("published", said.published.clone()),
         ("deprecated", said.deprecated.clone()),

@@ -49,6 +49,8 @@ pub struct Section {
     #[serde(deserialize_with = "said")]
     new_permissions: Word,
     #[serde(deserialize_with = "said")]
+    install_scripts: Word,
+    #[serde(deserialize_with = "said")]
     min_release_age: Word,
 }
 
@@ -259,6 +261,7 @@ impl Section {
             "hub_levels" => self.hub_levels = word,
             "min_tier" => self.min_tier = word,
             "new_permissions" => self.new_permissions = word,
+            "install_scripts" => self.install_scripts = word,
             "min_release_age" => self.min_release_age = word,
             "ceilings_network_allow" => ceilings.network.allow = texts(),
             "ceilings_network_deny" => ceilings.network.deny = texts(),
@@ -296,6 +299,7 @@ impl Reader<'_> {
             hub_levels: self.word("hub_levels", &section.hub_levels)?,
             min_tier: self.one("min_tier", &section.min_tier, |text| number(text, 1, 3))?,
             hubs: Vec::new(),
+            install_scripts: self.word("install_scripts", &section.install_scripts)?,
             min_release_age: self.one("min_release_age", &section.min_release_age, unit(parse_duration))?,
             signatures: self.entries("signatures", &section.signatures, Reader::signature)?.unwrap_or_default(),
             certifiers: self.certifiers(&section.certifiers)?,

@@ -82,6 +82,7 @@ impl Policy {
         let words: Vec<String> = channels.value.iter().map(ToString::to_string).collect();
         add("warning.channels", json!(words), &channels.source);
         word("new_permissions", &self.new_permissions(), &mut add);
+        word("install_scripts", &self.install_scripts(), &mut add);
         limit("min_release_age", &self.min_release_age, |time| json!(format_duration(*time)), &mut add);
         rows
     }

@@ -34,6 +34,7 @@ tools: {pin: block, allow: [read_*], deny: [rm]}
 warning: {channels: [notification]}
 new_permissions: refuse
 min_release_age: 7d
+install_scripts: refuse
 "#;
 
 #[test]
@@ -47,6 +48,7 @@ fn every_key_is_read_with_its_line() {
     assert_eq!(policy.hub_levels().value, HubLevels::Ignore);
     assert_eq!(policy.min_tier().value, 2);
     assert_eq!(policy.new_permissions(), Sourced { value: NewPermissions::Refuse, source: line(22) });
+    assert_eq!(policy.install_scripts(), Sourced { value: InstallScripts::Refuse, source: line(24) });
     assert_eq!(policy.min_release_age, Some(Sourced { value: Duration::from_secs(7 * 86_400), source: line(23) }));
     assert_eq!(policy.signatures[0].value.by[1], Who::Key("/home/ann/old.pub".into()));
     assert_eq!(policy.signatures[1].source, line(11));
@@ -199,14 +201,15 @@ fn of_two_policies_the_stricter_value_holds() {
             policy.min_tier().value.to_string(),
             policy.new_permissions().value.to_string(),
             policy.tools.pin().value.to_string(),
+            policy.install_scripts().value.to_string(),
             policy.min_release_age.as_ref().map(|least| format_duration(least.value)).unwrap_or_default(),
             channels.join(" "),
         ]
     };
     let low = "{min_cert_level: 1, cert_level_mode: warn, warning_threshold: 50, unscored: allow, hub_levels: trust, \
-        min_tier: 1, min_release_age: 1h, new_permissions: allow, tools: {pin: allow}, warning: {channels: [result]}}";
+        min_tier: 1, min_release_age: 1h, install_scripts: allow, new_permissions: allow, tools: {pin: allow}, warning: {channels: [result]}}";
     let high = "{min_cert_level: 3, cert_level_mode: strict, warning_threshold: 90, unscored: refuse, hub_levels: ignore, \
-        min_tier: 3, min_release_age: 2d, new_permissions: refuse, tools: {pin: block}, warning: {channels: [result, tools]}}";
+        min_tier: 3, min_release_age: 2d, install_scripts: refuse, new_permissions: refuse, tools: {pin: block}, warning: {channels: [result, tools]}}";
     for policy in [both(low, high), both(high, low)] {
         assert_eq!(text(policy), text(read(high).unwrap()));
     }

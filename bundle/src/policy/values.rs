@@ -86,6 +86,18 @@ words! {
 }
 
 words! {
+    /// `install_scripts`: whether a package may execute something when it is installed, where a user names it.
+    #[derive(Default)]
+    InstallScripts {
+        /// It may, in the cage of the install.
+        #[default]
+        Allow = "allow",
+        /// It may not, whoever names it.
+        Refuse = "refuse",
+    }
+}
+
+words! {
     /// `tools.pin`: what becomes of a tool that is described in another way than before.
     #[derive(Default)]
     Pin {

@@ -9,7 +9,7 @@
 //! | `mcpb:URL@sha256:…` | `mcpb:URL@sha256:…?OS/ARCH` |
 //! | `mcp:NAME[@V]` | `mcp:NAME@V`, without a version `@latest`: what its registry said, which names one of these or an image |
 //!
-//! Behind that, each after `&`, what is not as usual: `registry=`, `runtime=host`, `bin=`.
+//! Behind that, each after `&`, what is not as usual: `registry=`, `runtime=host`, `bin=`, `scripts=`.
 
 use std::path::Path;
 
@@ -70,7 +70,10 @@ pub(super) fn canonical(reference: &Reference, net: &Network) -> Result<String> 
     let registry = registry(reference, net)?.map(|registry| format!("registry={registry}"));
     let runtime = making.host_runtime.then(|| "runtime=host".to_owned());
     let bin = making.bin.as_ref().map(|bin| format!("bin={bin}"));
-    let how: Vec<String> = [platform].into_iter().chain(registry).chain(runtime).chain(bin).collect();
+    let scripts =
+        Some(making.scripts.join(",")).filter(|names| !names.is_empty() && matches!(reference, Reference::Npm(_)));
+    let scripts = scripts.map(|names| format!("scripts={names}"));
+    let how: Vec<String> = [platform].into_iter().chain(registry).chain(runtime).chain(bin).chain(scripts).collect();
     Ok(format!("{source}?{}", how.join("&")))
 }
 
