@@ -28,6 +28,7 @@ mod lacks;
 mod liar;
 mod listing;
 mod needs;
+mod oci;
 mod organisation;
 mod outside;
 mod patience;

@@ -181,6 +181,12 @@ pub enum Command {
         #[command(subcommand)]
         command: Audit,
     },
+    /// An OCI runtime, by the command line of runc, for containerd, podman and docker; also by the name smcp-oci
+    Oci {
+        /// Those of runc
+        #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// List the runs under way
     Ps {
         /// As JSON

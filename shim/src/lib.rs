@@ -22,6 +22,7 @@ mod learn;
 mod listing;
 mod login;
 mod logs;
+mod oci;
 mod pins;
 mod policy;
 mod progress;
@@ -61,8 +62,11 @@ use settings::Settings;
 
 /// Does what the command line says.
 pub fn main() -> ExitCode {
-    leave_no_core();
     let arguments: Vec<_> = std::env::args_os().collect();
+    if let Some(code) = oci::main(&arguments) {
+        return ExitCode::from(code);
+    }
+    leave_no_core();
     if arguments.get(1).is_some_and(|word| word == unpack::VERB) {
         return ExitCode::from(unpack::child(&arguments[2..]));
     }
@@ -173,6 +177,7 @@ fn dispatch(
         Command::Verify(typed) => sign::verify(typed, &settings),
         Command::Why { run, json } => why::why(run.as_deref(), *json, &settings),
         Command::Audit { command } => audit::audit(command, &settings),
+        Command::Oci { .. } => unreachable!("handled above"),
         Command::Ps { json } => {
             ps::ps(*json, &settings);
             Ok(())

@@ -27,6 +27,7 @@ mod measure;
 mod mounts;
 mod netlink;
 pub(crate) mod network;
+pub mod oci;
 mod process;
 mod programs;
 mod rate;

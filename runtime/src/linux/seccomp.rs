@@ -299,41 +299,59 @@ fn refuse_where(tests: &[Test]) -> Vec<Instruction> {
     code
 }
 
-/// Offsets in `struct seccomp_data`; both architectures are little-endian, the lower half of an argument stands first.
-const NUMBER: u32 = 0;
-const ARCHITECTURE: u32 = 4;
-const ARGUMENTS: u32 = 16;
+/// Where in `struct seccomp_data` the call's number stands.
+pub const NUMBER: u32 = 0;
+/// The same of the architecture.
+pub const ARCHITECTURE: u32 = 4;
+/// The same of the first argument, 8 bytes each; both architectures are little-endian, the lower half stands first.
+pub const ARGUMENTS: u32 = 16;
 
 /// linux/bpf_common.h.
 const BPF_LD_W_ABS: u16 = 0x20;
 const BPF_ALU_AND_K: u16 = 0x54;
 const BPF_JMP_JA: u16 = 0x05;
 const BPF_JMP_JEQ_K: u16 = 0x15;
+const BPF_JMP_JGT_K: u16 = 0x25;
 const BPF_JMP_JGE_K: u16 = 0x35;
 const BPF_RET_K: u16 = 0x06;
 
-fn load(offset: u32) -> Instruction {
+/// Loads 32 bits of the call.
+pub fn load(offset: u32) -> Instruction {
     Instruction { code: BPF_LD_W_ABS, jump_true: 0, jump_false: 0, k: offset }
 }
 
-fn and(mask: u32) -> Instruction {
+/// Keeps these bits of what was loaded.
+pub fn and(mask: u32) -> Instruction {
     Instruction { code: BPF_ALU_AND_K, jump_true: 0, jump_false: 0, k: mask }
 }
 
-fn jump(over: usize) -> Instruction {
+/// Passes over so many instructions.
+pub fn jump(over: usize) -> Instruction {
     Instruction { code: BPF_JMP_JA, jump_true: 0, jump_false: 0, k: over as u32 }
 }
 
-fn jump_if_equal(k: u32, jump_true: u8, jump_false: u8) -> Instruction {
+/// Passes over the first or the second number of instructions.
+pub fn jump_if_equal(k: u32, jump_true: u8, jump_false: u8) -> Instruction {
     Instruction { code: BPF_JMP_JEQ_K, jump_true, jump_false, k }
 }
 
-fn jump_if_at_least(k: u32, jump_true: u8, jump_false: u8) -> Instruction {
+/// The same.
+pub fn jump_if_at_least(k: u32, jump_true: u8, jump_false: u8) -> Instruction {
     Instruction { code: BPF_JMP_JGE_K, jump_true, jump_false, k }
 }
 
+/// The same, where it is more.
+pub fn jump_if_more(k: u32, jump_true: u8, jump_false: u8) -> Instruction {
+    Instruction { code: BPF_JMP_JGT_K, jump_true, jump_false, k }
+}
+
+/// Ends with one of `SECCOMP_RET_*`.
+pub fn answer_by(code: u32) -> Instruction {
+    Instruction { code: BPF_RET_K, jump_true: 0, jump_false: 0, k: code }
+}
+
 fn answer(answer: Answer) -> Instruction {
-    Instruction { code: BPF_RET_K, jump_true: 0, jump_false: 0, k: answer.code() }
+    answer_by(answer.code())
 }
 
 #[cfg(test)]

@@ -131,6 +131,22 @@ pub fn knows_mount_setattr() -> bool {
     result == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS)
 }
 
+/// Joins a session keyring of this name, a new one where there is none, so that the caller's keys are out of reach, keyctl(2).
+///
+/// # Errors
+/// The kernel's. One without keyrings has none to hide.
+pub fn join_new_keyring(name: &str) -> io::Result<()> {
+    const KEYCTL_JOIN_SESSION_KEYRING: c_int = 1;
+    let name = CString::new(format!("_ses.{name}"))?;
+    // SAFETY: the name ends with NUL and lives until the call returns.
+    let result = unsafe { libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, name.as_ptr()) };
+    match io::Error::last_os_error() {
+        _ if result >= 0 => Ok(()),
+        why if why.raw_os_error() == Some(libc::ENOSYS) => Ok(()),
+        why => Err(why),
+    }
+}
+
 /// Sets the loopback interface of this network namespace up, netdevice(7).
 ///
 /// # Errors
@@ -510,11 +526,19 @@ fn instructions(program: &[Instruction]) -> Vec<libc::sock_filter> {
 /// # Errors
 /// The kernel's: `EINVAL` for a filter that is none, `EACCES` without `no_new_privs`.
 pub fn install_filter(program: &[Instruction]) -> io::Result<()> {
+    install_filter_with(program, 0)
+}
+
+/// The same with `SECCOMP_FILTER_FLAG_*` that ask for no descriptor; in place of `no_new_privs` CAP_SYS_ADMIN does as well.
+///
+/// # Errors
+/// The same.
+pub fn install_filter_with(program: &[Instruction], flags: u64) -> io::Result<()> {
     let mut filter = instructions(program);
     let length = u16::try_from(filter.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     let program = libc::sock_fprog { len: length, filter: filter.as_mut_ptr() };
     // SAFETY: the structure names `length` initialised instructions, and both live until the call returns.
-    let result = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
+    let result = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

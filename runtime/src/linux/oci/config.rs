@@ -1,0 +1,349 @@
+//! A bundle's `config.json`, and what libcontainer gets in its place.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use libcgroups::common::{CgroupSetup, get_cgroup_setup};
+use libcontainer::oci_spec::runtime::LinuxSeccomp;
+use rustix::thread::CapabilitySet;
+use serde_json::{Map, Value, json};
+
+use super::{Error, hook};
+
+/// The file with `process` as the bundle has it, which a further process takes after.
+pub const PROCESS: &str = "process.json";
+
+/// A bundle as it stands on disk.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Its directory, canonical.
+    pub bundle: PathBuf,
+    /// Its root, canonical.
+    pub rootfs: PathBuf,
+    value: Value,
+}
+
+/// What is run: the part of `process` that smcp sees to itself.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Program and arguments.
+    pub args: Vec<String>,
+    /// `NAME=VALUE`, in order.
+    pub env: Vec<String>,
+    /// On the host.
+    pub user: (u32, u32),
+    /// Whether it has a terminal.
+    pub terminal: bool,
+    /// What it may do in the end.
+    pub capabilities: Sets,
+    /// Whether exec(2) gives it no more than it has.
+    pub no_new_privileges: bool,
+}
+
+/// Sets of capabilities that a thread has, capabilities(7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sets {
+    /// In force.
+    pub effective: CapabilitySet,
+    /// What may be in force.
+    pub permitted: CapabilitySet,
+    /// Kept by programs that have them as well.
+    pub inheritable: CapabilitySet,
+}
+
+impl Config {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Where it is not there, is no JSON, or has no root.
+    pub fn read(bundle: &Path) -> Result<Config, Error> {
+        let file = bundle.join("config.json");
+        let text = fs::read(&file).map_err(Error::io(format!("reading {}", file.display())))?;
+        let mut value: Value =
+            serde_json::from_slice(&text).map_err(|why| Error::step(format!("reading {}", file.display()), why))?;
+        let canonical = |path: &Path| path.canonicalize().map_err(Error::io(format!("finding {}", path.display())));
+        let bundle = canonical(bundle)?;
+        let Some(root) = value["root"]["path"].as_str() else {
+            return Err(Error::step("reading config.json", "it has no root.path"));
+        };
+        let rootfs = canonical(&bundle.join(root))?;
+        if !value["process"].is_object() {
+            return Err(Error::step("reading config.json", "process property must not be empty"));
+        }
+        let linux = &mut value["linux"];
+        if linux.is_null() {
+            *linux = json!({});
+        }
+        if denies_devices(&value) {
+            withhold_mknod(&mut value["process"]);
+        }
+        Ok(Config { bundle, rootfs, value })
+    }
+
+    /// The same for a further process of this container.
+    pub fn withhold(&self, process: &mut Value) {
+        if denies_devices(&self.value) {
+            withhold_mknod(process);
+        }
+    }
+
+    /// What is run.
+    pub fn process(&self) -> Process {
+        process(&self.value["process"])
+    }
+
+    /// The whole of `process`.
+    pub fn whole_process(&self) -> &Value {
+        &self.value["process"]
+    }
+
+    /// What it says about the container.
+    pub fn annotations(&self) -> HashMap<String, String> {
+        serde_json::from_value(self.value["annotations"].clone()).unwrap_or_default()
+    }
+
+    /// Its filter of system calls, where it has one.
+    ///
+    /// # Errors
+    /// Where that cannot be read.
+    pub fn seccomp(&self) -> Result<Option<LinuxSeccomp>, Error> {
+        match &self.value["linux"]["seccomp"] {
+            Value::Null => Ok(None),
+            filter => serde_json::from_value(filter.clone())
+                .map(Some)
+                .map_err(|why| Error::step("reading linux.seccomp", why)),
+        }
+    }
+
+    /// Its hooks of this kind.
+    pub fn hooks(&self, kind: &str) -> Vec<Value> {
+        self.value["hooks"][kind].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Where the container's cgroup is, in the form that libcgroups takes.
+    pub fn cgroup(&self, id: &str, systemd: bool) -> PathBuf {
+        match (self.value["linux"]["cgroupsPath"].as_str(), systemd) {
+            (Some(path), _) if !path.is_empty() => path.into(),
+            (_, true) => format!(":smcp-oci:{id}").into(),
+            // Names are those of one directory of containers, and there may be others.
+            (_, false) => format!("/smcp-oci-{id}-{}", std::process::id()).into(),
+        }
+    }
+
+    /// How a mount on `/dev`, `/proc` or `/sys` would end up somewhere else: the image has a link there, and what is made behind
+    /// it may be on the host.
+    ///
+    /// # Errors
+    /// Where it would.
+    pub fn refuse_links(&self) -> Result<(), Error> {
+        let mounted = |name: &str| {
+            let mounts = self.value["mounts"].as_array().into_iter().flatten();
+            mounts.filter_map(|mount| mount["destination"].as_str()).any(|path| {
+                let path = path.trim_start_matches('/');
+                path == name || path.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))
+            })
+        };
+        for name in ["dev", "proc", "sys"] {
+            let path = self.rootfs.join(name);
+            let link = path.symlink_metadata().is_ok_and(|found| found.file_type().is_symlink());
+            if link && (name == "dev" || mounted(name)) {
+                let why = format!("the image has a symbolic link at /{name}, which must be an ordinary directory");
+                return Err(Error::step("preparing the root", why));
+            }
+        }
+        Ok(())
+    }
+
+    /// The `config.json` of libcontainer.
+    pub fn adapted(&self, id: &str, systemd: bool) -> Value {
+        let mut value = self.value.clone();
+        value["root"]["path"] = json!(self.rootfs);
+        let filtered = !value["linux"]["seccomp"].is_null();
+        adapt_process(&mut value["process"], filtered);
+        value["linux"]["cgroupsPath"] = json!(self.cgroup(id, systemd));
+        let bundle = self.bundle.to_string_lossy();
+        if let Some(hooks) = value["hooks"].as_object_mut() {
+            // These run in the container's root, where smcp is not; payload.rs runs them.
+            hooks.remove("startContainer");
+            let all = hooks.values_mut().filter_map(Value::as_array_mut).flatten();
+            all.for_each(|hook| hook::wrap(hook, &bundle));
+        }
+        value
+    }
+}
+
+/// Whether a rule on devices denies some where nothing enforces that: on cgroup v2 rules are programs in the kernel, which libcontainer loads
+/// by a C library.
+fn denies_devices(value: &Value) -> bool {
+    let mut rules = value["linux"]["resources"]["devices"].as_array().into_iter().flatten();
+    rules.any(|rule| rule["allow"].as_bool() != Some(true)) && matches!(get_cgroup_setup(), Ok(CgroupSetup::Unified))
+}
+
+/// Takes the right to make devices: without it there are those alone that `config.json` names.
+fn withhold_mknod(process: &mut Value) {
+    for set in process["capabilities"].as_object_mut().into_iter().flat_map(|sets| sets.values_mut()) {
+        if let Some(names) = set.as_array_mut() {
+            names.retain(|name| name != "CAP_MKNOD");
+        }
+    }
+}
+
+/// Whether the program of this bundle has a terminal.
+///
+/// # Errors
+/// Where its `config.json` cannot be read.
+pub fn wants_terminal(bundle: &Path) -> Result<bool, Error> {
+    Ok(Config::read(bundle)?.process().terminal)
+}
+
+/// The same of a file with a `process`.
+///
+/// # Errors
+/// Where it cannot be read.
+pub fn process_wants_terminal(file: &Path) -> Result<bool, Error> {
+    let step = || format!("reading {}", file.display());
+    let text = fs::read(file).map_err(Error::io(step()))?;
+    let value: Value = serde_json::from_slice(&text).map_err(|why| Error::step(step(), why))?;
+    Ok(process(&value).terminal)
+}
+
+/// Makes of a `process` what libcontainer gets: with all sets of capabilities, since it keeps what is not named, and none that
+/// it does not know; and where a filter needs it, with the right to install one, which `payload.rs` gives up.
+pub fn adapt_process(process: &mut Value, filtered: bool) {
+    let raise = filtered && process["noNewPrivileges"].as_bool() != Some(true);
+    let capabilities = &mut process["capabilities"];
+    if !capabilities.is_object() {
+        *capabilities = Value::Object(Map::new());
+    }
+    for set in ["bounding", "effective", "permitted", "inheritable", "ambient"] {
+        let mut names: Vec<&str> =
+            capabilities[set].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        names.retain(|name| CAPABILITIES.contains(name));
+        if raise && matches!(set, "effective" | "permitted") && !names.contains(&SYS_ADMIN) {
+            names.push(SYS_ADMIN);
+        }
+        capabilities[set] = json!(names);
+    }
+}
+
+const SYS_ADMIN: &str = "CAP_SYS_ADMIN";
+
+/// Reads a `process`.
+pub fn process(value: &Value) -> Process {
+    let texts = |name: &str| {
+        let all = value[name].as_array().into_iter().flatten();
+        all.filter_map(|text| text.as_str().map(str::to_owned)).collect()
+    };
+    let set = |name: &str| {
+        let names = value["capabilities"][name].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let bits =
+            names.filter_map(|name| CAPABILITIES.iter().position(|known| *known == name)).map(|bit| 1_u64 << bit);
+        CapabilitySet::from_bits_retain(bits.fold(0, |all, bit| all | bit))
+    };
+    let number = |name: &str| value["user"][name].as_u64().and_then(|id| u32::try_from(id).ok()).unwrap_or(0);
+    Process {
+        args: texts("args"),
+        env: texts("env"),
+        user: (number("uid"), number("gid")),
+        terminal: value["terminal"].as_bool().unwrap_or(false),
+        capabilities: Sets {
+            effective: set("effective"),
+            permitted: set("permitted"),
+            inheritable: set("inheritable"),
+        },
+        no_new_privileges: value["noNewPrivileges"].as_bool().unwrap_or(false),
+    }
+}
+
+/// By number, linux/capability.h.
+pub const CAPABILITIES: [&str; 41] = [
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_DAC_READ_SEARCH",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_SETGID",
+    "CAP_SETUID",
+    "CAP_SETPCAP",
+    "CAP_LINUX_IMMUTABLE",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_NET_BROADCAST",
+    "CAP_NET_ADMIN",
+    "CAP_NET_RAW",
+    "CAP_IPC_LOCK",
+    "CAP_IPC_OWNER",
+    "CAP_SYS_MODULE",
+    "CAP_SYS_RAWIO",
+    "CAP_SYS_CHROOT",
+    "CAP_SYS_PTRACE",
+    "CAP_SYS_PACCT",
+    "CAP_SYS_ADMIN",
+    "CAP_SYS_BOOT",
+    "CAP_SYS_NICE",
+    "CAP_SYS_RESOURCE",
+    "CAP_SYS_TIME",
+    "CAP_SYS_TTY_CONFIG",
+    "CAP_MKNOD",
+    "CAP_LEASE",
+    "CAP_AUDIT_WRITE",
+    "CAP_AUDIT_CONTROL",
+    "CAP_SETFCAP",
+    "CAP_MAC_OVERRIDE",
+    "CAP_MAC_ADMIN",
+    "CAP_SYSLOG",
+    "CAP_WAKE_ALARM",
+    "CAP_BLOCK_SUSPEND",
+    "CAP_AUDIT_READ",
+    "CAP_PERFMON",
+    "CAP_BPF",
+    "CAP_CHECKPOINT_RESTORE",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without a set libcontainer would leave what the caller has, which for root is everything.
+    #[test]
+    fn capabilities_that_are_not_named_are_none() {
+        let mut process = json!({"args": ["a"]});
+        adapt_process(&mut process, false);
+        for set in ["bounding", "effective", "permitted", "inheritable", "ambient"] {
+            assert_eq!(process["capabilities"][set], json!([]), "{set}");
+        }
+    }
+
+    /// A filter without `noNewPrivileges` takes CAP_SYS_ADMIN, which the program never gets.
+    #[test]
+    fn the_right_to_install_a_filter_is_borrowed() {
+        let own = json!({"capabilities": {"bounding": ["CAP_KILL", "CAP_NEW"], "effective": ["CAP_KILL"], "permitted": ["CAP_KILL"]}});
+        let mut borrowed = own.clone();
+        adapt_process(&mut borrowed, true);
+        assert_eq!(borrowed["capabilities"]["effective"], json!(["CAP_KILL", SYS_ADMIN]));
+        assert_eq!(borrowed["capabilities"]["bounding"], json!(["CAP_KILL"]));
+        assert_eq!(process(&own).capabilities.effective, CapabilitySet::KILL);
+        let mut none_needed = json!({"noNewPrivileges": true});
+        adapt_process(&mut none_needed, true);
+        assert_eq!(none_needed["capabilities"]["effective"], json!([]));
+    }
+
+    /// Where rules on devices are not enforced nobody makes devices.
+    #[test]
+    fn making_devices_is_withheld_from_every_set() {
+        let mut process = json!({"capabilities": {"bounding": ["CAP_KILL", "CAP_MKNOD"], "ambient": ["CAP_MKNOD"]}});
+        withhold_mknod(&mut process);
+        assert_eq!(process, json!({"capabilities": {"bounding": ["CAP_KILL"], "ambient": []}}));
+    }
+
+    #[test]
+    fn capabilities_have_the_numbers_of_the_kernel() {
+        for (name, set) in
+            [("CAP_SYS_ADMIN", CapabilitySet::SYS_ADMIN), ("CAP_CHECKPOINT_RESTORE", CapabilitySet::CHECKPOINT_RESTORE)]
+        {
+            let place = CAPABILITIES.iter().position(|known| *known == name).unwrap();
+            assert_eq!(1_u64 << place, set.bits(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Makes a container.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use libcontainer::container::builder::ContainerBuilder;
+use libcontainer::syscall::syscall::SyscallType;
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde_json::json;
+
+use super::config::{Config, PROCESS, Process};
+use super::payload::Payload;
+use super::record::{self, Record, VERSION};
+use super::seccomp::Filter;
+use super::{Error, Runtime};
+use crate::linux::first::end_descendants;
+use crate::linux::{rights, sys};
+
+/// What is to be made, as the caller of `create` says.
+#[derive(Clone, Debug)]
+pub struct Creation<'a> {
+    /// Its name.
+    pub id: &'a str,
+    /// Where its `config.json` is.
+    pub bundle: &'a Path,
+    /// A socket that gets the terminal.
+    pub console: Option<PathBuf>,
+    /// A file that gets the number of its first process.
+    pub pid_file: Option<&'a Path>,
+    /// A socket that gets a descriptor of that process.
+    pub pidfd_socket: Option<&'a Path>,
+    /// How many descriptors above standard error it keeps.
+    pub preserve_fds: i32,
+    /// Whether the root is moved in place of exchanged, which a root on a ramdisk needs.
+    pub no_pivot: bool,
+    /// Whether it gets a session keyring of its own.
+    pub keyring: bool,
+}
+
+impl Runtime {
+    /// Makes a container whose first process waits for its start.
+    ///
+    /// # Errors
+    /// Where something of it cannot be had. Nothing of it is left then.
+    pub fn create(&self, asked: &Creation<'_>) -> Result<Record, Error> {
+        let directory = self.directory(asked.id)?;
+        let config = Config::read(asked.bundle)?;
+        config.refuse_links()?;
+        let filter = config.seccomp()?.as_ref().map(Filter::compile).transpose()?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o711)
+            .create(&self.root)
+            .map_err(Error::io(format!("making {}", self.root.display())))?;
+        match fs::DirBuilder::new().mode(0o711).create(&directory) {
+            Err(why) if why.kind() == io::ErrorKind::AlreadyExists => return Err(Error::Exists(asked.id.into())),
+            made => made.map_err(Error::io(format!("making {}", directory.display())))?,
+        }
+        let made = self.make(asked, &directory, &config, filter);
+        if made.is_err() {
+            // libcontainer leaves processes behind where it fails between two of its own.
+            end_descendants();
+            let _ = fs::remove_dir_all(&directory);
+        }
+        made
+    }
+
+    fn make(
+        &self,
+        asked: &Creation<'_>,
+        directory: &Path,
+        config: &Config,
+        filter: Option<Filter>,
+    ) -> Result<Record, Error> {
+        let adapted = config.adapted(asked.id, self.systemd);
+        fs::write(directory.join("config.json"), adapted.to_string()).map_err(Error::io("writing its config.json"))?;
+        fs::write(directory.join(PROCESS), config.whole_process().to_string())
+            .map_err(Error::io("writing its process.json"))?;
+        let process = config.process();
+        let state = json!({
+            "ociVersion": VERSION,
+            "id": asked.id,
+            "status": "created",
+            "bundle": config.bundle,
+            "annotations": config.annotations(),
+        });
+        let payload = Payload::new(process.clone(), filter).after(config.hooks("startContainer"), state);
+        if asked.keyring {
+            sys::join_new_keyring(asked.id).map_err(Error::io("making a session keyring"))?;
+        }
+        leave_groups()?;
+        let container = ContainerBuilder::new(asked.id.into(), SyscallType::default())
+            .with_root_path(directory)
+            .map_err(Error::of("preparing the container"))?
+            .with_executor(payload)
+            .with_console_socket(asked.console.as_ref())
+            .with_preserved_fds(asked.preserve_fds)
+            .as_init(directory)
+            .with_systemd(self.systemd)
+            .with_detach(true)
+            .with_no_pivot(asked.no_pivot)
+            .build()
+            .map_err(Error::of("unable to start container process"))?;
+        let pid = container.pid().ok_or_else(|| Error::step("creating the container", "it has no process"))?.as_raw();
+        let (_, started) =
+            record::look(pid).ok_or_else(|| Error::step("creating the container", "it ended at once"))?;
+        let record = Record {
+            id: asked.id.into(),
+            bundle: config.bundle.clone(),
+            rootfs: config.rootfs.clone(),
+            pid,
+            started,
+            created: jiff::Timestamp::now().to_string(),
+            owner: rustix::process::geteuid().as_raw(),
+            annotations: config.annotations(),
+            cgroup: config.cgroup(asked.id, self.systemd),
+            systemd: self.systemd,
+        };
+        give_stdio(pid, &process);
+        record.save(directory).map_err(Error::io("writing its record"))?;
+        announce(pid, asked.pid_file, asked.pidfd_socket)?;
+        Ok(record)
+    }
+}
+
+/// Tells the caller the first process of what was made.
+pub fn announce(pid: i32, file: Option<&Path>, socket: Option<&Path>) -> Result<(), Error> {
+    if let Some(socket) = socket {
+        let step = format!("passing a pidfd to {}", socket.display());
+        let sent = || -> io::Result<()> {
+            let pid = Pid::from_raw(pid).ok_or(Errno::SRCH)?;
+            let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+            Ok(rights::send(UnixStream::connect(socket)?, b"pidfd", &[pidfd.as_fd()])?)
+        };
+        sent().map_err(Error::io(step))?;
+    }
+    if let Some(file) = file {
+        let name = file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        let new = file.with_file_name(format!(".{name}"));
+        fs::write(&new, pid.to_string())
+            .and_then(|()| fs::rename(&new, file))
+            .map_err(Error::io(format!("writing {}", file.display())))?;
+    }
+    Ok(())
+}
+
+/// The caller's supplementary groups are not the container's: libcontainer sets those that it is told, and leaves them where it
+/// is told none.
+pub fn leave_groups() -> Result<(), Error> {
+    match rustix::thread::set_thread_groups(&[]) {
+        // A user namespace that denies setgroups(2), and a process that may not call it.
+        Ok(()) | Err(Errno::PERM) => Ok(()),
+        Err(why) => Err(Error::step("leaving the caller's groups", io::Error::from(why))),
+    }
+}
+
+/// Makes the process's user the owner of its standard streams, so that it can open `/dev/stdout`, as runc does. The null device
+/// is everybody's, and who owns what cannot be changed everywhere.
+pub fn give_stdio(pid: i32, process: &Process) {
+    let (uid, gid) = process.user;
+    if uid == 0 {
+        return;
+    }
+    for number in 0..3 {
+        let Ok(stream) = open_stream(pid, number) else { continue };
+        let null = rustix::fs::fstat(&stream).is_ok_and(|found| found.st_rdev == rustix::fs::makedev(1, 3));
+        if !null {
+            let (uid, gid) = (inside(pid, "uid_map", uid), inside(pid, "gid_map", gid));
+            let owner = (uid.map(Uid::from_raw), if process.terminal { None } else { gid.map(Gid::from_raw) });
+            let _ = rustix::fs::chownat(&stream, "", owner.0, owner.1, AtFlags::EMPTY_PATH);
+        }
+    }
+}
+
+fn open_stream(pid: i32, number: i32) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open(format!("/proc/{pid}/fd/{number}"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// What an id of a process's user namespace is here.
+fn inside(pid: i32, map: &str, id: u32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/{map}")).ok()?;
+    text.lines().find_map(|line| {
+        let numbers: Vec<u32> = line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let [first, outside, count] = numbers[..] else { return None };
+        (id >= first && id - first < count).then(|| outside + (id - first))
+    })
+}

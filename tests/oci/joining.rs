@@ -1,0 +1,55 @@
+//! `exec`.
+
+use serde_json::json;
+
+use super::Containers;
+
+/// A further process has the container's namespaces, environment and filter, and its exit code is the command's.
+#[test]
+fn exec_joins_the_container() {
+    let Some(here) = Containers::new() else { return };
+    let bundle = here.bundle("b", &["hang"]);
+    here.started("one", &bundle);
+    let exec = |flags: &[&str], words: &[&str]| here.oci(["exec"]).args(flags).args(["one"]).args(words).run();
+    exec(&[], &["/probe", "exit", "7"]).expect(7);
+    assert_eq!(exec(&[], &["/probe", "hostname"]).ok().json(), "smcp");
+    assert_eq!(exec(&["--cwd", "/proc"], &["/probe", "cwd"]).ok().json(), "/proc");
+    let env = exec(&["--env", "A=b", "-e", "TERM=x"], &["/probe", "env"]).ok().json();
+    assert_eq!((&env["A"], &env["TERM"]), (&json!("b"), &json!("x")));
+    let ids = exec(&["--user", "1000:1001"], &["/probe", "ids"]).ok().json();
+    assert!(ids["Uid"].as_str().unwrap().starts_with("1000"), "{ids}");
+    assert!(ids["Gid"].as_str().unwrap().starts_with("1001"), "{ids}");
+    let seen = exec(&[], &["/probe", "processes"]).ok().json();
+    assert_eq!(seen["1"], "/probe hang");
+    assert_eq!(here.oci(["exec", "one", "/probe", "cat"]).stdin("words").run().ok().text(), "words");
+    let missing = exec(&[], &["/none"]).expect(1);
+    assert!(missing.stderr().contains("no such file or directory"), "{}", missing.stderr());
+    exec(&[], &[]).expect(1);
+    // As callers say it: the whole process in a file.
+    let process =
+        json!({"args": ["/probe", "args", "file"], "cwd": "/", "env": ["PATH=/"], "user": {"uid": 0, "gid": 0}});
+    let file = here.world.file("process.json", process.to_string());
+    assert_eq!(exec(&["--process", file.to_str().unwrap()], &[]).ok().json(), json!(["file"]));
+    here.oci(["kill", "one", "9"]).run().ok();
+    here.await_status("one", "stopped");
+    assert!(exec(&[], &["/probe", "args"]).expect(1).stderr().contains("stopped container"));
+    here.oci(["delete", "one"]).run().ok();
+    here.nothing_left();
+}
+
+/// It may do what the container may, and what it is given beside.
+#[test]
+fn exec_and_capabilities() {
+    let Some(here) = Containers::new() else { return };
+    let bundle = here.bundle("b", &["hang"]);
+    here.started("one", &bundle);
+    let effective = |flags: &[&str]| {
+        let ids = here.oci(["exec"]).args(flags).args(["one", "/probe", "ids"]).run().ok().json();
+        u64::from_str_radix(ids["CapEff"].as_str().unwrap(), 16).unwrap()
+    };
+    let own = effective(&[]);
+    // CAP_KILL, CAP_NET_BIND_SERVICE, CAP_AUDIT_WRITE.
+    assert_eq!(own, 1 << 5 | 1 << 10 | 1 << 29);
+    assert_eq!(effective(&["--cap", "CAP_SYS_ADMIN"]), own | 1 << 21);
+    here.oci(["delete", "-f", "one"]).run().ok();
+}

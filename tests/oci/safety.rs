@@ -1,0 +1,107 @@
+//! What a container must not get at, and what must not be dropped in silence.
+
+use std::os::unix::fs::symlink;
+
+use serde_json::{Value, json};
+
+use super::Containers;
+
+/// The filter of config.json is in force, for the program and for what joins it, whether `noNewPrivileges` is set or not; the
+/// right by which it was installed is gone.
+#[test]
+fn the_filter_of_system_calls_is_in_force() {
+    let Some(here) = Containers::new() else { return };
+    for no_new_privileges in [true, false] {
+        let bundle = here.bundle(&format!("b{no_new_privileges}"), &["set-hostname", "x"]);
+        bundle.with(|config| {
+            config["process"]["noNewPrivileges"] = json!(no_new_privileges);
+            for set in ["bounding", "effective", "permitted"] {
+                config["process"]["capabilities"][set] = json!(["CAP_SYS_ADMIN"]);
+            }
+        });
+        let run = |bundle: &super::Bundle| here.oci(["run", "--bundle", bundle.path(), "one"]).run();
+        run(&bundle).ok();
+        bundle.with(|config| config["linux"]["seccomp"] = refusing("sethostname"));
+        assert!(run(&bundle).expect(9).json()["refused"].as_str().unwrap().contains("os error 71"));
+        bundle.with(|config| config["process"]["args"] = json!(["/probe", "hang"]));
+        here.started("one", &bundle);
+        here.oci(["exec", "one", "/probe", "set-hostname", "x"]).run().expect(9);
+        here.oci(["delete", "-f", "one"]).run().ok();
+        let bundle = here.bundle(&format!("caps{no_new_privileges}"), &["ids"]);
+        bundle.with(|config| {
+            config["process"]["noNewPrivileges"] = json!(no_new_privileges);
+            config["linux"]["seccomp"] = refusing("sethostname");
+        });
+        let ids = run(&bundle).ok().json();
+        for set in ["CapEff", "CapPrm", "CapBnd"] {
+            assert_eq!(ids[set], "0000000020000420", "{set} with noNewPrivileges {no_new_privileges}");
+        }
+    }
+}
+
+/// Errors with EPROTO, which nothing else says of it.
+fn refusing(call: &str) -> Value {
+    json!({
+        "defaultAction": "SCMP_ACT_ALLOW",
+        "syscalls": [{"names": [call], "action": "SCMP_ACT_ERRNO", "errnoRet": 71}],
+    })
+}
+
+/// What of a filter cannot be enforced refuses the container.
+#[test]
+fn a_filter_that_cannot_be_had_is_an_error() {
+    let Some(here) = Containers::new() else { return };
+    let bundle = here.bundle("b", &["args"]);
+    bundle.with(|config| {
+        config["linux"]["seccomp"] = json!({
+            "defaultAction": "SCMP_ACT_ALLOW",
+            "syscalls": [{"names": ["mount"], "action": "SCMP_ACT_NOTIFY"}],
+        });
+    });
+    let refused = here.oci(["run", "--bundle", bundle.path(), "one"]).run().expect(1);
+    assert!(refused.stderr().contains("SCMP_ACT_NOTIFY"), "{}", refused.stderr());
+    here.nothing_left();
+}
+
+/// An image whose `/dev`, `/proc` or `/sys` leads elsewhere would have things made there.
+#[test]
+fn links_in_the_place_of_directories_are_refused() {
+    let Some(here) = Containers::new() else { return };
+    for name in ["dev", "proc", "sys"] {
+        let bundle = here.bundle(&format!("b-{name}"), &["args"]);
+        let outside = here.world.directory("outside");
+        symlink(&outside, bundle.rootfs().join(name)).unwrap();
+        let refused = here.oci(["run", "--bundle", bundle.path(), "one"]).run().expect(1);
+        assert!(refused.stderr().contains(&format!("symbolic link at /{name}")), "{}", refused.stderr());
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "{name}");
+    }
+    here.nothing_left();
+}
+
+/// CVE-2019-5736: what a container sees of smcp, as the file of a process that is about to become its program, cannot be written.
+/// Here the program is that file itself, as an image has it whose entry point is `#!/proc/self/exe`.
+#[test]
+fn the_file_of_the_runtime_cannot_be_written() {
+    let Some(here) = Containers::new() else { return };
+    let before = std::fs::read(crate::place::smcp()).unwrap();
+    let bundle = here.bundle("b", &["hang"]);
+    bundle.with(|config| {
+        // Whatever root may do with files.
+        for set in ["bounding", "effective", "permitted"] {
+            config["process"]["capabilities"][set] =
+                json!(["CAP_DAC_OVERRIDE", "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_FOWNER"]);
+        }
+    });
+    here.created("one", &bundle);
+    // The first process is smcp itself until it is started.
+    let pid = here.state("one")["pid"].to_string();
+    // A running program cannot be written in any case (ETXTBSY), which is asked after the mount and the seal.
+    let written = std::fs::OpenOptions::new().write(true).truncate(true).open(format!("/proc/{pid}/exe"));
+    let why = written.expect_err("the host's root could write it by this way").raw_os_error();
+    assert!(matches!(why, Some(EROFS | EPERM)), "{why:?}");
+    here.oci(["delete", "one"]).run().ok();
+    assert!(std::fs::read(crate::place::smcp()).unwrap() == before);
+}
+
+const EPERM: i32 = 1;
+const EROFS: i32 = 30;
