@@ -31,6 +31,7 @@ mod needs;
 mod oci;
 mod organisation;
 mod outside;
+mod packages;
 mod patience;
 mod place;
 mod plain_images;

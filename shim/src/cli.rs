@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 
 /// Run MCP servers without blindly trusting them.
 #[derive(Debug, Parser)]
@@ -215,6 +216,18 @@ pub enum Command {
         /// As JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Print what completes smcp's commands and flags in a shell
+    Completions {
+        /// The shell
+        #[arg(value_enum, value_name = "SHELL")]
+        shell: Shell,
+    },
+    /// Print the manual page of smcp, or write those of all commands
+    Man {
+        /// Write smcp.1, smcp-run.1 and so on here
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
     },
 }
 

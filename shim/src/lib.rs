@@ -22,6 +22,7 @@ mod learn;
 mod listing;
 mod login;
 mod logs;
+mod manual;
 mod oci;
 mod pins;
 mod policy;
@@ -152,44 +153,55 @@ fn dispatch(
             Some(order) => order.follow(typed, settings),
         };
     }
-    let done = settings.and_then(|settings| match command {
-        Command::Run(_) | Command::Learn(_) | Command::Scan(_) | Command::Test(_) => unreachable!("handled above"),
-        Command::Pull { references, locked, registry, making } => {
-            store::pull(references, *locked, registry.as_deref(), making, &settings)
-        }
-        Command::Push { reference, target } => store::push(reference, target.as_deref(), &settings),
-        Command::Login(typed) => login::login(typed, &settings),
-        Command::Logout { registry } => login::logout(registry.as_deref(), &settings),
-        Command::Build(typed) => store::build(typed, cli.globals.config.as_deref(), &settings),
-        Command::Info { reference, making, json } => info::info(reference, making, *json, &settings),
-        Command::Accept { reference, making, lock } => accept::accept(reference, making, *lock, &settings),
-        Command::Policy { command: cli::Policy::Show { json } } => {
-            policy::show(*json, &settings);
-            Ok(())
-        }
-        Command::Policy { command: cli::Policy::Check { reference, making, json } } => {
-            policy::check(reference, making, *json, &settings)
-        }
-        Command::Cache { command } => store::cache(command, &settings),
-        Command::Key { command: cli::Key::Generate { output, kind } } => key::generate(output, *kind),
-        Command::Sign(typed) => sign::sign(typed, &settings),
-        Command::Attest(typed) => sign::attest(typed, &settings),
-        Command::Verify(typed) => sign::verify(typed, &settings),
-        Command::Why { run, json } => why::why(run.as_deref(), *json, &settings),
-        Command::Audit { command } => audit::audit(command, &settings),
-        Command::Oci { .. } => unreachable!("handled above"),
-        Command::Ps { json } => {
-            ps::ps(*json, &settings);
-            Ok(())
-        }
-        Command::Logs { run, follow } => logs::logs(run.as_deref(), *follow, &settings),
-        Command::Adopt(typed) => clients::adopt(typed, &settings),
-        Command::Undo(typed) => clients::undo(typed, &settings),
-        Command::Doctor { fix, json } => doctor::doctor(*fix, *json, &settings),
-    });
+    let done = match command {
+        // Whatever the configuration says.
+        Command::Completions { shell } => manual::completions(*shell),
+        Command::Man { dir } => manual::pages(dir.as_deref()),
+        _ => settings.and_then(|settings| with_settings(cli, &settings)),
+    };
     match done {
         Ok(()) => exit::OK,
         Err(failure) => failure.print(),
+    }
+}
+
+/// What needs the configuration and is no run.
+fn with_settings(cli: &Cli, settings: &Settings) -> Result<(), Failure> {
+    match &cli.command {
+        Command::Run(_) | Command::Learn(_) | Command::Scan(_) | Command::Test(_) => unreachable!("handled above"),
+        Command::Pull { references, locked, registry, making } => {
+            store::pull(references, *locked, registry.as_deref(), making, settings)
+        }
+        Command::Push { reference, target } => store::push(reference, target.as_deref(), settings),
+        Command::Login(typed) => login::login(typed, settings),
+        Command::Logout { registry } => login::logout(registry.as_deref(), settings),
+        Command::Build(typed) => store::build(typed, cli.globals.config.as_deref(), settings),
+        Command::Info { reference, making, json } => info::info(reference, making, *json, settings),
+        Command::Accept { reference, making, lock } => accept::accept(reference, making, *lock, settings),
+        Command::Policy { command: cli::Policy::Show { json } } => {
+            policy::show(*json, settings);
+            Ok(())
+        }
+        Command::Policy { command: cli::Policy::Check { reference, making, json } } => {
+            policy::check(reference, making, *json, settings)
+        }
+        Command::Cache { command } => store::cache(command, settings),
+        Command::Key { command: cli::Key::Generate { output, kind } } => key::generate(output, *kind),
+        Command::Sign(typed) => sign::sign(typed, settings),
+        Command::Attest(typed) => sign::attest(typed, settings),
+        Command::Verify(typed) => sign::verify(typed, settings),
+        Command::Why { run, json } => why::why(run.as_deref(), *json, settings),
+        Command::Audit { command } => audit::audit(command, settings),
+        Command::Oci { .. } => unreachable!("handled above"),
+        Command::Ps { json } => {
+            ps::ps(*json, settings);
+            Ok(())
+        }
+        Command::Logs { run, follow } => logs::logs(run.as_deref(), *follow, settings),
+        Command::Adopt(typed) => clients::adopt(typed, settings),
+        Command::Undo(typed) => clients::undo(typed, settings),
+        Command::Doctor { fix, json } => doctor::doctor(*fix, *json, settings),
+        Command::Completions { .. } | Command::Man { .. } => unreachable!("handled above"),
     }
 }
 
