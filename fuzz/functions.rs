@@ -235,3 +235,11 @@ pub fn attestation(statement: &[u8]) {
         assert_eq!(said(&changed), 0);
     }
 }
+
+/// Files of AI clients: whatever smcp makes of one can be read again, and holds servers in the same language.
+pub fn clients(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    for (client, after) in smcp::clients::every_change(text) {
+        assert!(client.dialect.read(&after).is_ok(), "{}: {text:?} became {after:?}", client.id);
+    }
+}

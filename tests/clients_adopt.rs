@@ -12,6 +12,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::command::Smcp;
+use crate::fake::{Fake, Reply};
+use crate::image::{Built, Image};
 use crate::needs;
 use crate::place;
 use crate::stand_in::StandIn;
@@ -23,8 +25,12 @@ as_each_user! {
     one_file_does_not_stop_the_others,
     files_stay_what_they_are,
     nothing_is_changed_without_a_yes,
+    a_yes_on_the_terminal,
     undo_loses_nothing,
     the_path_of_smcp_is_one_that_stays,
+    files_of_a_project,
+    containers_become_cages,
+    servers_come_and_go,
 }
 
 /// How long the first making of a package may take on a busy machine.
@@ -246,10 +252,30 @@ fn nothing_is_changed_without_a_yes(world: &World) {
     let told = adopt(world, &registry, &["--dry-run", "--json", "cursor"]).run().ok().json();
     assert_eq!(told["files"][0]["servers"][0]["state"], "open");
     adopt(world, &registry, &["--yes", "zed"]).run().ok().says(&["nothing to change over"]);
+    adopt(world, &registry, &["--json"]).run().expect(2).explains(&["--dry-run or --yes"]);
     adopt(world, &registry, &["no-such"]).run().expect(2).explains(&["no client that smcp knows", "claude-desktop"]);
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
     assert_eq!(registry.calls().len(), 0, "nobody was asked");
     assert_eq!(world.smcp(["undo"]).run().ok().text(), "there is nothing to undo\n");
+}
+
+/// The question is asked on the terminal, after what it is about.
+fn a_yes_on_the_terminal(world: &World) {
+    let Some(script) = needs::program("script", "bsdutils").filter(|_| has_npm()) else { return };
+    let registry = registry();
+    let text = cursor("npx", &["-y", "@acme/hello"]);
+    let path = write(world, Path::new(".cursor/mcp.json"), text.as_bytes());
+    let line = format!("{} adopt --runtime host cursor", place::smcp().display());
+    let answered = |answer: &str| {
+        let command = world.program(&script, ["-qec", &line, "/dev/null"]).stdin(format!("{answer}\n"));
+        registry.of(command).within(FIRST).run()
+    };
+    let no = answered("n").expect(121).text();
+    let (shown, asked) = (no.find("every file of yours"), no.find("Let smcp start 1 server from now on?"));
+    assert!(shown.is_some() && shown < asked, "{no}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    answered("y").ok();
+    assert!(fs::read_to_string(&path).unwrap().contains("npm:@acme/hello"));
 }
 
 /// A file that somebody changed since is left as it is, until the entries alone are asked for.
@@ -319,4 +345,124 @@ fn the_path_of_smcp_is_one_that_stays(world: &World) {
     assert_eq!(command(place::smcp(), "/usr/bin:/bin"), real);
     assert_eq!(command(Path::new(&link), "/usr/bin:/bin"), link);
     assert_eq!(command(place::smcp(), &format!("/usr/bin:{}", world.text("home/.local/bin"))), link);
+}
+
+/// What is in the working directory, with a file of variables that the client reads itself.
+fn files_of_a_project(world: &World) {
+    if !has_npm() {
+        return;
+    }
+    let registry = registry();
+    world.directory("project/.vscode");
+    world.file("project/.env", "# of the project\nLOG=debug\nACME_TOKEN=hunter2-acme\n");
+    let text = r#"{"servers": {"hello": {"command": "npx", "args": ["-y", "@acme/hello", "${workspaceFolder}"],
+        "envFile": "${workspaceFolder}/.env"}, "lost": {"command": "npx", "args": ["x"], "envFile": "${other}/.env"}}}"#;
+    let path = world.file("project/.vscode/mcp.json", text);
+    let nested = json!({"projects": {"/a": {"mcpServers": {}}, "/b": {"mcpServers": {
+        "hello": {"command": "npx", "args": ["-y", "@acme/hello"]}}}}});
+    let code = write(world, Path::new(".claude.json"), nested.to_string().as_bytes());
+    let told = adopt(world, &registry, &["--yes"]).in_directory(world.path("project")).run().ok();
+    let shown = told.text();
+    assert!(shown.contains("a file of the project") && shown.contains("lost: left alone: its envFile"), "{shown}");
+    assert!(shown.contains("hello (/b)") && !shown.contains("hunter2"), "{shown}");
+    let words = r#""args": ["run", "--env", "LOG", "--secret", "ACME_TOKEN", "--runtime", "host", "npm:@acme/hello", "${workspaceFolder}"]"#;
+    assert!(fs::read_to_string(&path).unwrap().contains(words), "{}", fs::read_to_string(&path).unwrap());
+    assert!(fs::read_to_string(&code).unwrap().contains("npm:@acme/hello"));
+    world.smcp(["undo"]).run().ok();
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    assert_eq!(fs::read_to_string(&code).unwrap(), nested.to_string());
+}
+
+/// A registry of one image.
+fn registry_of(built: Built) -> Fake {
+    Fake::serve(move |call| {
+        let blobs = [&built.manifest, &built.config, &built.layer];
+        let name = call.path.rsplit('/').next().unwrap_or_default();
+        match blobs.iter().find(|blob| blob.digest == name) {
+            Some(blob) => Reply::new(200, blob.bytes.clone()).header("content-type", blob.media_type),
+            None if call.path.ends_with("/manifests/v1") => {
+                Reply::new(200, built.manifest.bytes.clone()).header("content-type", built.manifest.media_type)
+            }
+            None if call.path == "/v2/" => Reply::new(200, "{}"),
+            None => Reply::new(404, "{}"),
+        }
+    })
+}
+
+/// Directories and variables of `docker run` become those of the cage.
+fn containers_become_cages(world: &World) {
+    let fake = registry_of(Image::probe().build());
+    let project = world.text("project");
+    world.file("project/a", "x");
+    let volume = format!("{project}:/work:ro");
+    let image = format!("{}/test/probe:v1", fake.host);
+    let args = ["run", "-i", "--rm", "-e", "LOG", "-v", volume.as_str(), image.as_str(), "list", "/work"];
+    let socket = ["run", "-i", "-v", "/var/run/docker.sock:/var/run/docker.sock", image.as_str()];
+    let file = json!({"mcpServers": {
+        "probe": {"command": "docker", "args": args, "env": {"LOG": "debug"}},
+        "socket": {"command": "docker", "args": socket},
+    }});
+    let path = write(world, Path::new(".cursor/mcp.json"), file.to_string().as_bytes());
+    let told = world.smcp(["adopt", "--yes", "--json"]).run().ok().json();
+    let [probe, socket] = [0, 1].map(|at| told["files"][0]["servers"][at].clone());
+    assert_eq!((&probe["state"], &socket["state"]), (&json!("adopted"), &json!("left")), "{told}");
+    assert!(socket["why"].as_str().unwrap().contains("docker's socket"), "{socket}");
+    let today = probe["today"].as_array().unwrap();
+    assert!(today.contains(&json!(format!("{project} read-only, at /work"))), "{today:?}");
+    let after: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let entry = &after["mcpServers"]["probe"];
+    let mount = format!("{project}:/work:ro");
+    assert_eq!(entry["args"], json!(["run", "--env", "LOG", "--mount", mount, image, "list", "/work"]));
+    assert_eq!(after["mcpServers"]["socket"], file["mcpServers"]["socket"]);
+    assert_eq!(as_the_client_does(world, entry).run().ok().json(), json!(["a"]));
+    world.smcp(["undo"]).run().ok();
+    assert_eq!(fs::read_to_string(&path).unwrap(), file.to_string());
+}
+
+/// `smcp client`: what all clients start, and one that comes and goes.
+fn servers_come_and_go(world: &World) {
+    let reference = crate::image::probe_reference();
+    let path = world.path("home/.cursor/mcp.json");
+    let project = world.text("project");
+    let words = ["--name", "p", reference, "--", "--allow-read", &project, "--", "args", "x y"];
+    world.smcp(["client", "add", "cursor"]).args(words).run().ok();
+    let (bytes, mode) = state(&path);
+    assert_eq!(mode, 0o600);
+    let file: Value = serde_json::from_slice(&bytes).unwrap();
+    let entry = &file["mcpServers"]["p"];
+    assert_eq!(entry["args"], json!(["run", "--allow-read", project, reference, "args", "x y"]));
+    assert_eq!(as_the_client_does(world, entry).run().ok().json(), json!(["x y"]));
+    world
+        .smcp(["client", "add", "cursor", "--name", "p", reference])
+        .run()
+        .expect(119)
+        .explains(&["a server p already"]);
+    world.smcp(["client", "add", "cursor", "--name", "q", "oci-layout:/no/such:v1"]).run().expect(120);
+    world
+        .smcp(["client", "add", "cursor", reference, "--", "--no-such", "--"])
+        .run()
+        .expect(2)
+        .explains(&["--no-such"]);
+    world.smcp(["client", "add", "no-such", reference]).run().expect(2).explains(&["no client"]);
+    let own = cursor("npx", &["-y", "x", "--api-key", "hunter2"]);
+    write(world, Path::new(".gemini/settings.json"), own.as_bytes());
+    let listed = world.smcp(["client", "ls"]).run().ok();
+    let shown = listed.text();
+    assert!(
+        shown.contains(&format!("p: caged, {reference}")) && shown.contains("hello: not caged, npx -y x"),
+        "{shown}"
+    );
+    assert!(!shown.contains("hunter2"), "{shown}");
+    let told = world.smcp(["client", "ls", "--json", "cursor"]).run().ok().json();
+    assert_eq!(told["files"][0]["servers"][0]["caged"], true, "{told}");
+    world.smcp(["client", "rm", "cursor", "p"]).run().ok();
+    let emptied: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    assert_eq!(emptied, json!({"mcpServers": {}}));
+    world.smcp(["client", "rm", "cursor", "p"]).run().expect(120).explains(&["no server p"]);
+    world.smcp(["undo"]).run().ok();
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+    world.smcp(["undo"]).run().ok();
+    assert!(!path.exists(), "it was not there before");
+    write(world, Path::new(".codex/config.toml"), b"x = [\n");
+    world.smcp(["client", "ls"]).run().expect(1).explains(&["1 of the files could not be read"]);
 }

@@ -348,6 +348,45 @@ fn what_trusted_keys_sign() {
     replay(functions::attestation, &seeds.map(String::into_bytes), &pieces, 1500);
 }
 
+#[test]
+fn files_of_clients() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/adopt/before");
+    let seeds: Vec<Vec<u8>> = [
+        ".cursor/mcp.json",
+        ".config/Code/User/mcp.json",
+        ".codex/config.toml",
+        ".continue/config.yaml",
+        ".continue/mcpServers/hello.yaml",
+        ".config/goose/config.yaml",
+        ".config/opencode/opencode.json",
+        ".claude.json",
+    ]
+    .iter()
+    .map(|name| fs::read(root.join(name)).expect("the fixtures are there"))
+    .collect();
+    let pieces: [&[u8]; 18] = [
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b"\"",
+        b"'",
+        b",",
+        b":",
+        b"\n",
+        b"\r\n",
+        b"# x",
+        b"// x, -",
+        b"/* , */",
+        b"- ",
+        b"\"\"\"",
+        b"&a ",
+        "é\u{feff}\u{2028}".as_bytes(),
+        b"\\u00e9",
+    ];
+    replay(functions::clients, &seeds, &pieces, 400);
+}
+
 /// Each function is a target of its own.
 #[test]
 fn every_function_is_a_target() {
@@ -356,7 +395,18 @@ fn every_function_is_a_target() {
     let named: Vec<_> = functions.lines().filter_map(|line| line.strip_prefix("pub fn ")?.split('(').next()).collect();
     assert_eq!(
         named,
-        ["reference", "manifest", "policy", "archive", "dns", "hello", "handshake", "envelope", "attestation"]
+        [
+            "reference",
+            "manifest",
+            "policy",
+            "archive",
+            "dns",
+            "hello",
+            "handshake",
+            "envelope",
+            "attestation",
+            "clients"
+        ]
     );
     for name in named {
         let target = fs::read_to_string(fuzz.join(format!("fuzz_targets/{name}.rs"))).expect("a target");

@@ -206,6 +206,12 @@ pub enum Command {
     /// Let smcp start the servers of AI clients that npx, uvx, pipx, bunx or docker start: shows first what each reaches and would
     /// be granted
     Adopt(Adopt),
+    /// The servers that AI clients start
+    Client {
+        /// What to do with them.
+        #[command(subcommand)]
+        command: Client,
+    },
     /// Put the files of AI clients back as they were before smcp's last change
     Undo(Undo),
     /// Show what this machine enforces, layer by layer, as tried just now
@@ -267,6 +273,44 @@ pub struct Adopt {
     /// As JSON; with --dry-run or --yes
     #[arg(long)]
     pub json: bool,
+}
+
+/// Commands of `client`.
+#[derive(Debug, Subcommand)]
+pub enum Client {
+    /// List them: which run caged, and which do not
+    Ls {
+        /// The clients; without one all of them
+        #[arg(value_name = "CLIENT")]
+        clients: Vec<String>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Have a client start a package
+    Add {
+        /// The client
+        #[arg(value_name = "CLIENT")]
+        client: String,
+        /// The package
+        #[arg(value_name = "REF")]
+        reference: String,
+        /// What the client calls it; the last part of the package's name without it
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+        /// Arguments of the server; flags of `smcp run` before them, up to another `--`
+        #[arg(last = true, value_name = "[FLAGS --] ARGS")]
+        words: Vec<String>,
+    },
+    /// Take a server out of a client's file
+    Rm {
+        /// The client
+        #[arg(value_name = "CLIENT")]
+        client: String,
+        /// What the client calls it
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
 }
 
 /// Flags of `undo`.

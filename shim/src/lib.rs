@@ -199,6 +199,7 @@ fn with_settings(cli: &Cli, settings: &Settings) -> Result<(), Failure> {
         }
         Command::Logs { run, follow } => logs::logs(run.as_deref(), *follow, settings),
         Command::Adopt(typed) => clients::adopt(typed, settings),
+        Command::Client { command } => clients::client(command, settings),
         Command::Undo(typed) => clients::undo(typed, settings),
         Command::Doctor { fix, json } => doctor::doctor(*fix, *json, settings),
         Command::Completions { .. } | Command::Man { .. } => unreachable!("handled above"),

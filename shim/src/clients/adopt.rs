@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use distribution::Secret;
 use serde_json::{Value, json};
 
 use super::diff::lines;
@@ -15,7 +16,7 @@ use super::entries::entries;
 use super::file::ConfigFile;
 use super::look::{Looked, Open, Row, clients, look};
 use super::own_path::own_path;
-use super::recognise::Left;
+use super::recognise::{Invocation, Left};
 use super::record::{Rewrite, carry_out, turn};
 use super::table::Client;
 use crate::accept::ask;
@@ -30,6 +31,9 @@ use crate::show::{self, outln};
 /// Of code 121 where the answer was no or could not be asked for, of 1 where something was left alone that could not be read, made or
 /// written: the others are changed.
 pub fn adopt(typed: &cli::Adopt, settings: &Settings) -> Result<(), Failure> {
+    if typed.json && !typed.yes && !typed.dry_run {
+        return Err(Failure::new(exit::USAGE, "--json is no question").hint("with it goes --dry-run or --yes"));
+    }
     let smcp = own_path()?;
     let looked = look(&clients(&typed.clients)?, &smcp, typed.runtime.is_some())?;
     let mut outcomes = BTreeMap::new();
@@ -147,7 +151,9 @@ fn make(looked: &[Looked], settings: &Settings, outcomes: &mut BTreeMap<Place, O
     for found in looked {
         for (row, open) in open(found, outcomes) {
             show::say(&format!("{}: {} …", row.title, open.invocation.reference));
-            if let Err(why) = ready(open, found.project.as_deref(), settings) {
+            let Invocation { flags, reference, .. } = &open.invocation;
+            if let Err(why) = ready(flags, reference, &open.args, &open.env, found.project.as_deref(), false, settings)
+            {
                 show::warn(&format!("{}: left alone: {why}", row.title));
                 outcomes.insert(place(found, row), Outcome::Left(why));
             }
@@ -156,10 +162,20 @@ fn make(looked: &[Looked], settings: &Settings, outcomes: &mut BTreeMap<Place, O
 }
 
 /// Has a run planned, which makes its package and judges what it is granted, by the client's own variables. Where the client puts
-/// something in the place of `${…}` the package alone is made.
-fn ready(open: &Open, project: Option<&Path>, settings: &Settings) -> Result<(), String> {
-    let super::recognise::Invocation { flags, reference, .. } = &open.invocation;
-    let is_plain = flags.iter().chain(&open.args).all(|word| !word.contains("${"));
+/// something in the place of `${…}`, or where `is_part`, the package alone is made.
+///
+/// # Errors
+/// Why it would not run, for people.
+pub fn ready(
+    flags: &[String],
+    reference: &str,
+    args: &[String],
+    env: &[(String, Secret)],
+    project: Option<&Path>,
+    is_part: bool,
+    settings: &Settings,
+) -> Result<(), String> {
+    let is_plain = !is_part && flags.iter().chain(args).all(|word| !word.contains("${"));
     // Not by its path: that may be another version by now.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("smcp");
@@ -172,7 +188,7 @@ fn ready(open: &Open, project: Option<&Path>, settings: &Settings) -> Result<(),
         command.arg("--config").arg(file);
     }
     if is_plain {
-        command.args(flags).arg(reference).args(&open.args);
+        command.args(flags).arg(reference).args(args);
     } else {
         // What decides how it is made.
         let making = flags.windows(2).filter(|pair| ["--bin", "--runtime"].contains(&pair[0].as_str()));
@@ -181,7 +197,7 @@ fn ready(open: &Open, project: Option<&Path>, settings: &Settings) -> Result<(),
     if let Some(project) = project {
         command.current_dir(project);
     }
-    command.envs(open.env.iter().map(|(name, value)| (name, value.expose())));
+    command.envs(env.iter().map(|(name, value)| (name, value.expose())));
     let ended = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).output();
     let ended = ended.map_err(|why| format!("smcp cannot be started: {why}"))?;
     if ended.status.success() {

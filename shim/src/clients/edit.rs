@@ -92,7 +92,7 @@ fn is_bare(gap: &str) -> bool {
 }
 
 /// The first place of a mark that stands in no comment.
-fn outside_comments(text: &str, dialect: Dialect, within: Span, mark: char) -> Option<Span> {
+pub fn outside_comments(text: &str, dialect: Dialect, within: Span, mark: char) -> Option<Span> {
     let mut at = within.start;
     while at < within.end {
         let rest = &text[at..within.end];

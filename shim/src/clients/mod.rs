@@ -4,11 +4,13 @@
 //! `edit` are pure. `file` and `record` alone write, and commands are thin on top.
 
 mod adopt;
+mod client;
 pub mod dialect;
 mod diff;
 pub mod edit;
 pub mod entries;
 mod file;
+mod insert;
 mod json;
 mod known;
 mod look;
@@ -22,4 +24,33 @@ mod undo;
 mod yaml;
 
 pub use adopt::adopt;
+pub use client::client;
 pub use undo::undo;
+
+use table::{CLIENTS, Client};
+
+/// What smcp makes of a client's file whose every server it would run as `REF`, and what it would make of the file with a server more and
+/// with each of them less: for what fuzzes it.
+pub fn every_change(text: &str) -> Vec<(&'static Client, String)> {
+    let mut found = Vec::new();
+    for client in &CLIENTS {
+        let Ok(Some(root)) = client.dialect.read(text) else { continue };
+        let words = ["/s", "run", "REF"].map(String::from);
+        found.extend(insert::added(client, text, "x\u{e9} y", &words).map(|after| (client, after)));
+        for entry in entries::entries(&root, &client.shape) {
+            let key = edit::Key::of(&entry);
+            found.extend(insert::removed(client, text, &key).map(|after| (client, after)));
+            let Ok(start) = entry.start(&client.shape) else { continue };
+            for replaced in 2..=start.words.len() {
+                let after = edit::changed(text, &edit::put(text, client.dialect, &start, replaced, &words));
+                let rest = start.words[replaced..].iter().map(|(word, _)| (*word).to_owned());
+                let all: Vec<String> = words.iter().cloned().chain(rest).collect();
+                if edit::is_as_meant((text, &after), client.dialect, &client.shape, &key, &all) {
+                    found.push((client, after));
+                }
+            }
+            diff::lines(text, client.dialect, (&root, entry.value.span()), &start, &[]);
+        }
+    }
+    found
+}

@@ -66,7 +66,10 @@ impl<'t> Reader<'t> {
                 };
                 let is_block = style == StructureStyle::Block;
                 let end = if is_block { items.last().map_or(span.end, |last| last.span().end) } else { end };
-                Node::List(List { items, span: span.start..end, is_block })
+                // Of a list that is not indented the library has the place of its first value.
+                let first = items.first().filter(|_| is_block && !self.text[span.start..].starts_with('-'));
+                let dash = first.and_then(|first| self.text[..first.span().start].rfind('-'));
+                Node::List(List { items, span: dash.unwrap_or(span.start)..end, is_block })
             }
             Event::MappingStart(style, ..) => {
                 let mut members: Vec<Member> = Vec::new();
