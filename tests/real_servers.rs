@@ -47,6 +47,11 @@ fn t7_a_real_server_lists_what_it_listed_before(world: &World) {
     };
     assert!(["echo", "get-sum"].iter().all(|tool| names("tools").iter().any(|name| name == tool)), "{first}");
     assert!(!names("prompts").is_empty() && !names("resources").is_empty(), "{first}");
+    let file = world.text("home/expected.json");
+    world.smcp(["test", "--write-expect", &file, &reference]).run().ok();
+    let call = ["--call", "echo", "--args", r#"{"message":"hello"}"#];
+    let tested = world.smcp(["test", "--expect", &file]).args(call).args([&reference]).run().ok();
+    tested.check(tested.text().contains("passed     call of \"echo\""), "the tool was called");
     let both_eras = world.smcp(["scan", "--json", &time_package()]).run().ok().json();
     assert_eq!((&both_eras["handshake"], &both_eras["protocol"]), (&"server/discover".into(), &"2026-07-28".into()));
     world.smcp(["accept", &reference]).run().ok();

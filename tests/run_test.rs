@@ -4,11 +4,14 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::command::{Ended, Smcp};
 use crate::image::{Image, probe_reference};
+use crate::patience::{PATIENCE, within};
 use crate::place;
+use crate::processes::marked;
 use crate::world::{World, as_each_user, at_each_tier};
 
 at_each_tier! {
@@ -21,6 +24,7 @@ as_each_user! {
     a_server_of_one_era_is_tested_in_that,
     a_test_that_comes_to_nothing_says_why,
     a_pull_is_held_to_the_lock,
+    whoever_ends_a_test_ends_its_run,
 }
 
 const READ: &str = r#"{"name":"read","description":"Reads.","inputSchema":{"type":"object"}}"#;
@@ -160,6 +164,19 @@ fn a_test_that_comes_to_nothing_says_why(world: &World) {
     usage(&["--args", "{}"], &["--call"]);
     usage(&["--dry-run"], &["smcp run --dry-run"]);
     world.smcp(["run", "--json", probe_reference(), "exit", "0"]).run().expect(2).says(&["--json", "--dry-run"]);
+}
+
+fn whoever_ends_a_test_ends_its_run(world: &World) {
+    // A server that says nothing, so that the test waits.
+    let running = test(world, &[], &["talk".to_owned(), "?never".into(), world.mark().into()]).start();
+    let begun = || world.audit().iter().filter(|entry| entry["event"] == "begin").count() == 1;
+    assert!(within(PATIENCE, || begun().then_some(())).is_some(), "no run began");
+    running.signal(Signal::TERM);
+    running.wait_killed();
+    assert!(within(PATIENCE, || marked(world).is_empty().then_some(())).is_some(), "{:#?}", marked(world));
+    let ended = || world.audit().iter().any(|entry| entry["event"] == "end" && entry["cause"] == "terminated");
+    let ended = within(PATIENCE, || ended().then_some(()));
+    assert!(ended.is_some(), "{}", world.audit_text());
 }
 
 /// A package of the probe as a server of both eras, under a name in the world.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use distribution::{Digest, Resolved};
 use runtime::journal::{self, Ending};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -90,7 +90,8 @@ fn in_file(flag: &str, path: &Path, why: &dyn std::fmt::Display) -> Failure {
 fn session(arguments: &[OsString], questions: Questions) -> Result<(u8, Heard), Failure> {
     let fail = |why: &dyn std::fmt::Display| Failure::new(exit::CAGE, format!("a session cannot be had: {why}"));
     let words = arguments.iter().map(|word| word.as_bytes().to_owned()).collect();
-    let order = serde_json::to_vec(&Order { words, questions }).map_err(|why| fail(&why))?;
+    let order =
+        serde_json::to_vec(&Order { parent: getpid().as_raw_pid(), words, questions }).map_err(|why| fail(&why))?;
     let mut child = Command::new("/proc/self/exe")
         .arg(VERB)
         .stdin(Stdio::piped())
@@ -110,6 +111,8 @@ fn session(arguments: &[OsString], questions: Questions) -> Result<(u8, Heard), 
 /// What the process of a session is told, on stdin.
 #[derive(Serialize, Deserialize)]
 pub struct Order {
+    /// Who tells it.
+    parent: i32,
     /// The whole command line.
     words: Vec<Vec<u8>>,
     questions: Questions,
@@ -133,8 +136,11 @@ impl Order {
 
     /// Has the session, and tells on stdout what was heard.
     pub fn follow(self, typed: &cli::Test, settings: Result<Settings, Failure>) -> u8 {
-        // Whoever ends the test ends the run.
+        // Whoever ends the test ends the run, also one that has not begun.
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
+        if getppid().is_none_or(|parent| parent.as_raw_pid() != self.parent) {
+            return exit::SIGNAL + 15;
+        }
         // Nobody but smcp waits for an answer on stdout.
         let flags = cli::Run { relay: Some(cli::Relay::Direct), ..typed.run.clone() };
         let mut session = Session { questions: self.questions, home: None, heard: Heard::Nothing };
