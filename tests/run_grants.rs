@@ -11,6 +11,7 @@ use crate::probe::REFUSED;
 use crate::world::{SECRET, World, as_each_user};
 
 as_each_user! {
+    grants_of_other_tools,
     a_bad_file_of_variables_is_refused,
     a_grant_is_what_its_flag_says,
     a_grant_can_have_another_path,
@@ -249,4 +250,30 @@ fn n16_certificates_at_tier_1() {
     assert!(inside.starts_with(world.text("cache").as_str()), "{inside}");
     assert_eq!(variables["NODE_EXTRA_CA_CERTS"], inside);
     assert_eq!(run(&["read-of", "SSL_CERT_FILE"]), CERTIFICATE);
+}
+
+/// A profile of ToolHive's and an entry of Docker's are grants like flags, and policy is above them.
+fn grants_of_other_tools(world: &World) {
+    world.directory("project/data");
+    world.file("project/data/a", "x");
+    let data = world.text("project/data");
+    let profile = world.file("project/profile.json", json!({"read": [data], "network": {}}).to_string());
+    let profile = profile.to_str().expect("paths are UTF-8");
+    let file = format!("{data}/a");
+    let read = |flags: &[&str]| world.caged(flags, &["read", &file]).run();
+    read(&[]).expect(REFUSED);
+    assert_eq!(read(&["--permissions", profile]).ok().json(), json!("x"));
+    let entry = json!({"registry": {"one": {"image": "x", "disableNetwork": true, "volumes": [format!("{data}:{data}:ro")], "env": [{"name": "MODE", "value": "quiet"}],
+        "secrets": [{"name": "s", "env": "TOKEN"}]}, "two": {"image": "y", "gpu": 1}}});
+    let catalog = world.file("project/catalog.yaml", entry.to_string());
+    let catalog = catalog.to_str().expect("paths are UTF-8");
+    let one = read(&["--permissions", &format!("{catalog}#one")]);
+    one.says(&["--secret TOKEN"]);
+    assert_eq!(one.ok().json(), json!("x"));
+    assert_eq!(world.caged(&["--permissions", &format!("{catalog}#one")], &["env"]).run().ok().json()["MODE"], "quiet");
+    read(&["--permissions", &format!("{catalog}#two")]).expect(2).explains(&["catalog.yaml", "gpu"]);
+    read(&["--permissions", catalog]).expect(2).explains(&["several servers", "one, two"]);
+    world.directory("home/.smcp");
+    world.file("home/.smcp/config.yaml", "policy: {ceilings: {filesystem: {allow: []}}}\n");
+    read(&["--permissions", profile]).expect(121).explains(&["--permissions"]);
 }

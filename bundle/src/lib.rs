@@ -12,6 +12,7 @@ mod config;
 mod evidence;
 mod grant;
 mod hub;
+mod imported;
 mod limits;
 pub mod listed;
 mod manifest;
@@ -39,6 +40,7 @@ pub use grant::{
     Workdir, judge, parse_env_file,
 };
 pub use hub::{from_hub, hub_word, to_hub};
+pub use imported::Imported;
 pub use limits::{LimitRequest, Limits};
 pub use manifest::{
     ArgKind, ArgSpec, Entrypoint, EnvSpec, HostRuntime, LABEL, Manifest, ManifestError, Mcp, SERVER_NAME_LABEL, Source,

@@ -432,6 +432,10 @@ pub struct Run {
     /// Grant a file or directory read-write, at the same path
     #[arg(long, value_name = "P")]
     pub allow_write: Vec<PathBuf>,
+    /// Grant what a file of another tool says: a permission profile of ToolHive's, or an entry of Docker's MCP catalog, of which
+    /// #NAME names one of several
+    #[arg(long, value_name = "FILE[#NAME]")]
+    pub permissions: Vec<String>,
     /// Hide a directory of this machine that lies in what is granted
     #[arg(long, value_name = "P")]
     pub deny: Vec<PathBuf>,

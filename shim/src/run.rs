@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use bundle::policy::{Channel, Policy};
 use bundle::{Access, parse_count, parse_duration, parse_env_file, parse_millicores, parse_size};
 use bundle::{
-    CallerEnv, FlagError, LimitRequest, MountFlag, NetworkFlags, OutboundError, Package, Request, SubprocessFlag,
-    UnitError, judge,
+    CallerEnv, FlagError, Imported, LimitRequest, MountFlag, NetworkFlags, OutboundError, Package, Request,
+    SubprocessFlag, UnitError, judge,
 };
 use distribution::{Mode, Network, Pending, Reference, Store, configure, resolve};
 use runtime::egress::Proxies;
@@ -587,7 +587,7 @@ fn request(typed: &cli::Run) -> Result<Request, Failure> {
     let denied = typed.deny.clone();
     let state = typed.state.as_deref().map(str::parse).transpose();
     let state = state.map_err(|why: FlagError| in_flag("--state", why.into()))?;
-    Ok(Request {
+    let mut request = Request {
         mounts,
         denied,
         state,
@@ -598,8 +598,22 @@ fn request(typed: &cli::Run) -> Result<Request, Failure> {
         limits,
         args: typed.args().to_vec(),
         listed: BTreeSet::new(),
-    })
+    };
+    for text in &typed.permissions {
+        let (file, name) = text.rsplit_once('#').map_or((text.as_str(), None), |(file, name)| (file, Some(name)));
+        let fail = |why: &dyn std::fmt::Display| Failure::new(exit::USAGE, format!("--permissions {file}: {why}"));
+        let read = crate::settings::read_small(file.as_ref()).map_err(|why| fail(&why))?;
+        let read = String::from_utf8(read).map_err(|why| fail(&why))?;
+        let imported = Imported::read(&read, name).map_err(|why| fail(&why).hint(OF_OTHERS))?;
+        imported.notes.iter().for_each(|note| show::warn(&format!("--permissions {file}: {note}")));
+        imported.add_to(&mut request);
+    }
+    Ok(request)
 }
+
+/// What can be imported.
+const OF_OTHERS: &str =
+    "it is a permission profile of ToolHive's, or an entry of Docker's MCP catalog; docs/configuration.md has the keys";
 
 fn network_flags(typed: &cli::Run) -> Result<NetworkFlags, Failure> {
     let mut outbound = Vec::new();
