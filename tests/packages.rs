@@ -54,7 +54,10 @@ fn each_package_installs_and_runs() {
     let wheel = one(&packages, "smcp-", ".whl");
     let venv = place.join("venv");
     done("/usr/bin/python3", [OsStr::new("-m"), OsStr::new("venv"), venv.as_os_str()]);
-    done(venv.join("bin/pip"), [OsStr::new("--quiet"), OsStr::new("install"), OsStr::new("--no-index"), wheel.as_os_str()]);
+    done(
+        venv.join("bin/pip"),
+        [OsStr::new("--quiet"), OsStr::new("install"), OsStr::new("--no-index"), wheel.as_os_str()],
+    );
     works(&world, &venv.join("bin/smcp"));
 
     let prefix = place.join("npm");
@@ -98,7 +101,18 @@ fn the_list_names_what_is_built_in(packages: &Path) {
         .collect();
     let tree = done(
         "cargo",
-        ["tree", "--locked", "-p", "smcp", "--edges", "normal", "--prefix", "none", "--target", "x86_64-unknown-linux-musl"],
+        [
+            "tree",
+            "--locked",
+            "-p",
+            "smcp",
+            "--edges",
+            "normal",
+            "--prefix",
+            "none",
+            "--target",
+            "x86_64-unknown-linux-musl",
+        ],
     );
     let tree = String::from_utf8(tree.stdout).unwrap();
     let linked: BTreeSet<String> = tree
@@ -112,12 +126,12 @@ fn the_list_names_what_is_built_in(packages: &Path) {
 
 fn works(world: &World, installed: &Path) {
     world.copy(installed, ["doctor"]).run().ok().says(&["Landlock"]);
-    world.copy(installed, ["run", &probe_reference(), "exit", "7"]).run().expect(7);
+    world.copy(installed, ["run", probe_reference(), "exit", "7"]).run().expect(7);
 }
 
 /// A client that ends the program of npm ends the server.
 fn a_signal_goes_through(world: &World, installed: &Path) {
-    let mut run = world.copy(installed, ["run", &probe_reference(), "hang"]).start();
+    let mut run = world.copy(installed, ["run", probe_reference(), "hang"]).start();
     run.await_ready();
     run.signal(Signal::TERM);
     let ended = run.wait();

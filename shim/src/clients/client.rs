@@ -144,6 +144,7 @@ fn short(reference: &str) -> Result<String, Failure> {
         Reference::Registry(name) => last(&name.repository),
         Reference::Npm(package) | Reference::Pypi(package) | Reference::Mcp(package) => last(&package.name),
         Reference::Directory(path) | Reference::Mcpb(path) => of_path(&path),
+        Reference::Download(download) => of_path(Path::new(&download.url)),
         Reference::OciLayout(layout) => match layout.reference {
             Some(Selector::Tag(tag)) => last(&tag),
             _ => of_path(&layout.dir),
