@@ -33,7 +33,7 @@ fn a_container_from_create_to_delete() {
     assert!(here.oci(["start", "alone"]).run().expect(1).stderr().contains("has stopped"));
     here.oci(["delete", "alone"]).run().ok();
     here.nothing_left();
-    assert_eq!(cgroups("smcp-oci-alone"), Vec::<std::path::PathBuf>::new());
+    assert_eq!(cgroups("oci-smcp-alone"), Vec::<std::path::PathBuf>::new());
 }
 
 /// What there is not, and what there is already.
@@ -102,7 +102,7 @@ fn what_cannot_be_executed_is_said_at_create() {
         assert!(refused.stderr().contains(message), "{}", refused.stderr());
     }
     here.nothing_left();
-    assert!(cgroups("smcp-oci-missing").is_empty());
+    assert!(cgroups("oci-smcp-missing").is_empty());
 }
 
 /// Two hundred one after the other, twenty at once: nothing is left.

@@ -126,8 +126,8 @@ impl Config {
         match (self.value["linux"]["cgroupsPath"].as_str(), systemd) {
             (Some(path), _) if !path.is_empty() => path.into(),
             (_, true) => format!(":smcp-oci:{id}").into(),
-            // Names are those of one directory of containers, and there may be others.
-            (_, false) => format!("/smcp-oci-{id}-{}", std::process::id()).into(),
+            // Names are those of one directory of containers, and there may be others. Cgroups of runs begin with `smcp-`.
+            (_, false) => format!("/oci-smcp-{id}-{}", std::process::id()).into(),
         }
     }
 
