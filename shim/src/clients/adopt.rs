@@ -286,7 +286,10 @@ fn summary(
     } else if typed.dry_run {
         show::say(&format!("{} would be changed over", servers(count)));
     } else {
-        show::say(&format!("smcp starts {} from now on; `smcp undo` takes it back", servers(adopted)));
+        show::say(&format!(
+            "smcp starts {} once the clients are started again; `smcp undo` takes it back",
+            servers(adopted)
+        ));
     }
     let failed: Vec<String> = outcomes
         .iter()
@@ -341,8 +344,8 @@ fn in_json(found: &Looked, smcp: &str, outcomes: &BTreeMap<Place, Outcome>) -> V
     };
     json!({
         "client": found.client.id,
-        "path": found.path,
-        "project": found.project,
+        "path": found.path.display().to_string(),
+        "project": found.project.as_ref().map(|project| project.display().to_string()),
         "error": found.file.as_ref().err(),
         "servers": found.rows.iter().map(row).collect::<Vec<_>>(),
     })

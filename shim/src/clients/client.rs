@@ -75,8 +75,8 @@ fn in_json(found: &Looked) -> Value {
     };
     json!({
         "client": found.client.id,
-        "path": found.path,
-        "project": found.project,
+        "path": found.path.display().to_string(),
+        "project": found.project.as_ref().map(|project| project.display().to_string()),
         "error": found.file.as_ref().err(),
         "servers": found.rows.iter().map(row).collect::<Vec<_>>(),
     })

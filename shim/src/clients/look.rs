@@ -194,10 +194,32 @@ pub fn hidden(words: &[&str]) -> Vec<bool> {
         words[at].contains('=') && tells_of(words[at])
             || words[at].to_ascii_lowercase().contains("authorization") && words[at].contains(':')
             || words[at].contains("Bearer ")
+            || words[at]
+                .split_once("://")
+                .is_some_and(|(_, rest)| rest.split('/').next().unwrap_or_default().contains('@'))
     };
     (0..words.len()).map(|at| within(at) || behind(at) && !is_ours(at)).collect()
 }
 
 fn plain(flag: &str) -> String {
     flag.trim_start_matches('-').replace('-', "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_a_secret_is_not_shown() {
+        for (words, want) in [
+            (&["npx", "x", "--api-key", "hunter2", "y"][..], "npx x --api-key … y"),
+            (&["npx", "x", "--api-key=hunter2"], "npx x --api-key=…"),
+            (&["npx", "x", "ACME_TOKEN=hunter2"], "npx x ACME_TOKEN=…"),
+            (&["npx", "x", "--header", "Authorization: Bearer hunter2"], "npx x --header …"),
+            (&["npx", "git+https://me:hunter2@x.test/a"], "npx …"),
+            (&["smcp", "run", "--secret", "API_KEY", "npm:x"], "smcp run --secret API_KEY npm:x"),
+        ] {
+            assert_eq!(shown(words), want);
+        }
+    }
 }

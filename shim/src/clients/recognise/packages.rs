@@ -62,7 +62,7 @@ fn of_npm(words: &[&str], read: Read, launcher: &str) -> Result<Line, Left> {
     let spec = read.package.as_deref().unwrap_or(word);
     let reference = format!("npm:{spec}").parse();
     let Ok(Reference::Npm(package)) = reference else {
-        return Err(alone(format!("{spec} is no package of npm's registry")));
+        return Err(alone(format!("{} is no package of npm's registry", named(spec))));
     };
     if SCRIPTS.contains(&package.name.as_str()) {
         return Err(alone(format!("{} runs a script of this machine", package.name)));
@@ -76,6 +76,11 @@ fn of_npm(words: &[&str], read: Read, launcher: &str) -> Result<Line, Left> {
         line.flags.extend(["--bin".to_owned(), (*word).to_owned()]);
     }
     Ok(line)
+}
+
+/// What is named as a package, for people: an address may hold a password.
+fn named(spec: &str) -> &str {
+    if spec.contains("://") { "an address" } else { spec }
 }
 
 /// `npx [FLAGS] PACKAGE[@V]`, `npx -p PACKAGE PROGRAM`
@@ -111,7 +116,7 @@ fn of_pypi(words: &[&str], read: Read, launcher: &str) -> Result<Line, Left> {
         _ => spec.to_owned(),
     };
     let Ok(Reference::Pypi(package)) = format!("pypi:{spec}").parse() else {
-        return Err(alone(format!("{spec} is no package of PyPI, or one with more beside its version")));
+        return Err(alone(format!("{} is no package of PyPI, or one with more beside its version", named(&spec))));
     };
     let own_name = normal(&package.name);
     let mut line = Line::of(Reference::Pypi(package), read.at + 1, launcher);
