@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha512};
 
 use crate::command::Smcp;
-use crate::fake::{Call, Fake, Reply};
+use crate::fake::{Call, Fake, FakeProxy, Identity, Reply};
+use crate::world::World;
 
 /// A registry under way.
 pub struct StandIn {
@@ -44,6 +45,9 @@ struct Release {
     about: Value,
 }
 
+/// `user:password`
+const PROXY: &str = "Basic dXNlcjpwYXNzd29yZA==";
+
 /// When a release was published unless a test says so.
 const LONG_AGO: &str = "2026-01-02T03:04:05.000Z";
 
@@ -53,6 +57,23 @@ impl StandIn {
         let shared = Arc::new(Shared::default());
         let served = shared.clone();
         StandIn { fake: Fake::serve(move |call| served.answer(call)), shared }
+    }
+
+    /// The same as registry.npmjs.org, by a proxy and an authority of the test's own; none where the machine has no openssl.
+    pub fn of_npmjs(world: &World) -> Option<(StandIn, FakeProxy)> {
+        let identity = Identity::new(&world.directory("tls"))?;
+        world.give(&identity.ca());
+        let shared = Arc::new(Shared::default());
+        let served = shared.clone();
+        let fake = Fake::serve_tls(&identity, move |call| served.answer(call));
+        let proxy = FakeProxy::serve(&[("registry.npmjs.org:443", fake.host.as_str())], PROXY);
+        Some((StandIn { fake, shared }, proxy))
+    }
+
+    /// A command that reaches it so.
+    pub fn by_proxy<'w>(command: Smcp<'w>, world: &World, proxy: &FakeProxy) -> Smcp<'w> {
+        let command = command.env("SSL_CERT_FILE", world.path("tls/ca.pem")).env("NO_PROXY", "");
+        command.env("HTTPS_PROXY", format!("http://user:password@{}", proxy.host))
     }
 
     /// Its address.
@@ -160,7 +181,13 @@ impl Shared {
             return self.answer_python(path.trim_matches('/'));
         }
         let host = call.header("host").unwrap_or_default().to_owned();
-        let path = call.path.strip_prefix("/npm/").unwrap_or_default().replace("%2f", "/").replace("%2F", "/");
+        let path = call
+            .path
+            .strip_prefix("/npm/")
+            .or(call.path.strip_prefix('/'))
+            .unwrap_or_default()
+            .replace("%2f", "/")
+            .replace("%2F", "/");
         let packages = self.packages.lock().unwrap();
         let (name, file) = path.split_once("/-/").map_or((path.as_str(), None), |(name, file)| (name, Some(file)));
         let Some(releases) = packages.get(name) else { return Reply::new(404, "{\"error\":\"not found\"}") };
@@ -177,12 +204,17 @@ impl Shared {
 }
 
 fn packument(host: &str, name: &str, releases: &[Release]) -> Value {
+    let place = if host.starts_with("registry.npmjs.org") {
+        "https://registry.npmjs.org".into()
+    } else {
+        format!("http://{host}/npm")
+    };
     let mut versions = json!({});
     let mut time = json!({});
     for release in releases {
         let mut about = release.about.clone();
         let integrity = format!("sha512-{}", STANDARD.encode(Sha512::digest(&release.archive)));
-        about["dist"]["tarball"] = json!(format!("http://{host}/npm/{name}/-/{}.tgz", release.version));
+        about["dist"]["tarball"] = json!(format!("{place}/{name}/-/{}.tgz", release.version));
         about["dist"]["integrity"] = json!(integrity);
         versions[&release.version] = about;
         time[&release.version] = json!(release.published);

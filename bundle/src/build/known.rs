@@ -59,7 +59,8 @@ pub fn resembles(source: &Reference) -> Option<String> {
     if names.contains(&name) {
         return None;
     }
-    names.into_iter().find(|known| differences(known, &name) <= 2)
+    let near = names.into_iter().map(|known| (differences(&known, &name), known)).filter(|(count, _)| *count <= 2);
+    near.min().map(|(_, known)| known)
 }
 
 fn table() -> Vec<Known> {
@@ -113,6 +114,7 @@ mod tests {
             ("npm:@modelcontextprotocol/server-filesytem", Some("npm:@modelcontextprotocol/server-filesystem")),
             ("npm:@modelcontextprotocl/server-memory", Some("npm:@modelcontextprotocol/server-memory")),
             ("pypi:mcp-sevrer-git", Some("pypi:mcp-server-git")),
+            ("pypi:mcp-server-tim", Some("pypi:mcp-server-time")),
             ("pypi:MCP_server.git", None),
             ("pypi:mcp-server-fetch", None),
             ("npm:left-pad", None),

@@ -36,6 +36,7 @@ use std::cell::OnceCell;
 
 use distribution::{Descriptor, Lease, Reference, Store};
 
+use crate::asked::Asked;
 use crate::manifest::Manifest;
 pub use caged::{Cage, Caged};
 pub use directory::fingerprint;
@@ -149,13 +150,14 @@ impl Job<'_> {
 
     /// A manifest with what a well-known server is granted.
     fn with_defaults(&self, mut manifest: serde_json::Value) -> Result<Manifest, BuildError> {
-        if let Some(known) = &self.known {
-            known.grant(&mut manifest);
-            if known.manifest.is_some() {
-                self.say(format!("{} is granted by default: {}", known.name, known.why));
-            }
-        }
-        Ok(Manifest::from_value(&manifest)?)
+        let Some(known) = self.known.as_ref().filter(|known| known.manifest.is_some()) else {
+            return Ok(Manifest::from_value(&manifest)?);
+        };
+        known.grant(&mut manifest);
+        let manifest = Manifest::from_value(&manifest)?;
+        let asked = Asked::of(&manifest).beyond(&Asked::default());
+        self.say(format!("{} is granted by default: {}; {}", known.name, asked.join(", "), known.why));
+        Ok(manifest)
     }
 
     /// What npm and pip in a cage ask.

@@ -180,7 +180,7 @@ fn read_call(stream: &mut impl BufRead) -> Option<Call> {
     Some(call)
 }
 
-/// A private certificate authority and the certificate of a server, for `localhost`, 127.0.0.1 and `*.test`.
+/// A private certificate authority and the certificate of a server, for `localhost`, 127.0.0.1, two names of `.test` and npm's registry.
 pub struct Identity {
     dir: PathBuf,
 }
@@ -188,7 +188,7 @@ pub struct Identity {
 impl Identity {
     /// Made by openssl in `dir`; none where the machine has no openssl.
     pub fn new(dir: &Path) -> Option<Self> {
-        let names = "subjectAltName=DNS:localhost,DNS:registry.test,DNS:other.test,IP:127.0.0.1";
+        let names = "subjectAltName=DNS:localhost,DNS:registry.test,DNS:other.test,DNS:registry.npmjs.org,IP:127.0.0.1";
         let steps = [
             "req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=private -addext basicConstraints=critical,CA:TRUE",
             "req -newkey rsa:2048 -nodes -keyout key.pem -out request.pem -subj /CN=registry",
