@@ -22,6 +22,7 @@ as_each_user! {
     what_is_too_young_is_not_installed,
     a_script_of_a_package_is_not_run,
     a_script_that_is_allowed_reaches_nothing,
+    what_a_registry_signs_is_verified,
     a_binary_that_is_downloaded_at_the_first_start_is_not_run,
     a_name_that_is_hardly_another_is_told,
     indexes_of_uvs_settings_are_asked,
@@ -274,6 +275,29 @@ fn a_script_that_is_allowed_reaches_nothing(world: &World) {
     world.file("home/.smcp/config.yaml", "policy: {install_scripts: refuse}\n");
     let refused = run(world, &registry, &allowed, &["npm:hello"]).run().expect(121);
     refused.explains(&["install scripts of curious: install_scripts is refuse", "config.yaml:1"]);
+}
+
+/// npm's registry signs the hash of each version: a signature of its key is verified and shown, another one stops the install.
+fn what_a_registry_signs_is_verified(world: &World) {
+    if !has_npm() {
+        return;
+    }
+    let registry = StandIn::new();
+    registry.publish("hello", "1.0.0");
+    registry.sign(true);
+    assert_eq!(run(world, &registry, &[], &["npm:hello"]).run().ok().json(), json!(["1.0.0"]));
+    let about = registry.of(world.smcp(["info", "--json", "--runtime", "host", "npm:hello"])).run().ok().json();
+    assert_eq!(about["manifest"]["source"]["signedBy"], "SHA256:test");
+    registry.sign(false);
+    registry.publish("hello", "2.0.0");
+    let refused = run(world, &registry, &[], &["npm:hello@2.0.0"]).run().expect(122);
+    refused.explains(&["hello@2.0.0: expected a signature by the registry's key SHA256:test"]);
+    // A registry that states no keys signs nothing.
+    let silent = StandIn::new();
+    silent.publish("hello", "3.0.0");
+    assert_eq!(run(world, &silent, &[], &["npm:hello"]).run().ok().json(), json!(["3.0.0"]));
+    let about = silent.of(world.smcp(["info", "--json", "--runtime", "host", "npm:hello"])).run().ok().json();
+    assert_eq!(about["manifest"]["source"]["signedBy"], Value::Null);
 }
 
 /// A server that fetches a program when it is first started and runs that: it reaches nothing that was not granted, and where it does what

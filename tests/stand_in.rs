@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bundle::attest::{KeyKind, SigningKey};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
@@ -32,6 +33,8 @@ struct Shared {
     projects: Mutex<BTreeMap<String, Vec<Wheel>>>,
     /// What has to be shown, as `Bearer x`.
     login: Mutex<Option<String>>,
+    /// What npm packages are signed by, and whether that is done right.
+    key: Mutex<Option<(SigningKey, bool)>>,
     is_down: AtomicBool,
     is_held: AtomicBool,
 }
@@ -138,6 +141,12 @@ impl StandIn {
         self.shared.projects.lock().unwrap().entry(name.into()).or_default().push(wheel);
     }
 
+    /// From now on packages are signed, as npm's registry does; `right` is whether by the key that it states.
+    pub fn sign(&self, right: bool) {
+        let key = SigningKey::generate(KeyKind::EcdsaP256).expect("a key can be made");
+        *self.shared.key.lock().unwrap() = Some((key, right));
+    }
+
     /// From now on it answers nothing.
     pub fn go_down(&self) {
         self.shared.is_down.store(true, Ordering::Relaxed);
@@ -188,6 +197,13 @@ impl Shared {
             .unwrap_or_default()
             .replace("%2f", "/")
             .replace("%2F", "/");
+        let key = self.key.lock().unwrap();
+        if path == "-/npm/v1/keys" {
+            let Some((key, _)) = &*key else { return Reply::new(404, "{}") };
+            let stated = json!({"keyid": "SHA256:test", "keytype": "ecdsa-sha2-nistp256", "scheme": "ecdsa-sha2-nistp256",
+                "expires": null, "key": STANDARD.encode(key.public().spki())});
+            return Reply::new(200, json!({"keys": [stated]}).to_string());
+        }
         let packages = self.packages.lock().unwrap();
         let (name, file) = path.split_once("/-/").map_or((path.as_str(), None), |(name, file)| (name, Some(file)));
         let Some(releases) = packages.get(name) else { return Reply::new(404, "{\"error\":\"not found\"}") };
@@ -196,14 +212,13 @@ impl Shared {
                 let found = releases.iter().find(|release| file == format!("{}.tgz", release.version));
                 found.map_or_else(|| Reply::new(404, ""), |release| Reply::new(200, release.archive.clone()))
             }
-            None => {
-                Reply::new(200, packument(&host, name, releases).to_string()).header("content-type", "application/json")
-            }
+            None => Reply::new(200, packument(&host, name, releases, key.as_ref()).to_string())
+                .header("content-type", "application/json"),
         }
     }
 }
 
-fn packument(host: &str, name: &str, releases: &[Release]) -> Value {
+fn packument(host: &str, name: &str, releases: &[Release], key: Option<&(SigningKey, bool)>) -> Value {
     let place = if host.starts_with("registry.npmjs.org") {
         "https://registry.npmjs.org".into()
     } else {
@@ -215,6 +230,11 @@ fn packument(host: &str, name: &str, releases: &[Release]) -> Value {
         let mut about = release.about.clone();
         let integrity = format!("sha512-{}", STANDARD.encode(Sha512::digest(&release.archive)));
         about["dist"]["tarball"] = json!(format!("{place}/{name}/-/{}.tgz", release.version));
+        if let Some((key, right)) = key {
+            let said = if *right { integrity.as_str() } else { "sha512-another" };
+            let signature = key.sign(format!("{name}@{}:{said}", release.version).as_bytes()).expect("a key signs");
+            about["dist"]["signatures"] = json!([{"keyid": "SHA256:test", "sig": STANDARD.encode(signature)}]);
+        }
         about["dist"]["integrity"] = json!(integrity);
         versions[&release.version] = about;
         time[&release.version] = json!(release.published);

@@ -24,11 +24,13 @@ use base64::engine::general_purpose::STANDARD;
 use distribution::{Access, Asking, Digest, Error, Packages, Secret};
 use jiff::Timestamp;
 use ring::rand::{SecureRandom, SystemRandom};
+use serde_json::Value;
 use sha2::{Digest as _, Sha512};
 
 use super::error::BuildError;
 use super::packument::{self, Packument, Release};
 use super::project::{self, Project, Wheel};
+use crate::attest::PublicKey;
 
 /// Where packages are from, and what is let in.
 #[derive(Debug, Clone, Default)]
@@ -58,6 +60,16 @@ struct Shared {
     of_python: Asking,
     ended: AtomicBool,
     seen: Mutex<Seen>,
+    /// What npm's registries sign by, by their urls.
+    keys: Mutex<BTreeMap<String, Arc<Vec<Key>>>>,
+}
+
+/// A key of a registry.
+struct Key {
+    id: String,
+    /// What was published later is not signed by it.
+    expires: Option<Timestamp>,
+    key: PublicKey,
 }
 
 /// What was passed on.
@@ -68,6 +80,8 @@ struct Seen {
     wheels: Vec<Wheel>,
     /// Of the archives of npm, by `NAME@VERSION`.
     archives: BTreeMap<String, Digest>,
+    /// The names of the keys that signed these.
+    signers: BTreeMap<String, String>,
     /// Why something could not be passed on, the first of it.
     failed: Option<BuildError>,
 }
@@ -75,6 +89,8 @@ struct Seen {
 /// The largest answer about a package, and the largest file, in bytes.
 const MAX_ABOUT: usize = 256 << 20;
 const MAX_FILE: usize = 2 << 30;
+/// The largest list of keys, in bytes.
+const MAX_KEYS: usize = 1 << 20;
 /// The longest request, in bytes.
 const MAX_REQUEST: u64 = 64 << 10;
 
@@ -101,6 +117,7 @@ impl Gate {
             registries: registries.clone(),
             ended: AtomicBool::new(false),
             seen: Mutex::default(),
+            keys: Mutex::default(),
         });
         let server = shared.clone();
         thread::spawn(move || {
@@ -139,6 +156,11 @@ impl Gate {
     /// What the archive of a version of an npm package was.
     pub(super) fn archive(&self, name: &str, version: &str) -> Option<Digest> {
         self.shared.seen().archives.get(&format!("{name}@{version}")).cloned()
+    }
+
+    /// The name of the registry's key that signed a version of an npm package.
+    pub(super) fn signer(&self, name: &str, version: &str) -> Option<String> {
+        self.shared.seen().signers.get(&format!("{name}@{version}")).cloned()
     }
 
     /// What was said of a wheel.
@@ -301,8 +323,52 @@ impl Shared {
             let got = format!("sha512-{}", STANDARD.encode(Sha512::digest(&bytes)));
             same(&format!("{name}@{version}"), wanted, &got)?;
         }
-        self.seen().archives.insert(format!("{name}@{version}"), Digest::of(&bytes));
+        let what = format!("{name}@{version}");
+        if let Some(signer) = self.signer(name, &what, &release)? {
+            self.seen().signers.insert(what.clone(), signer);
+        }
+        self.seen().archives.insert(what, Digest::of(&bytes));
         Ok(Some((200, "application/octet-stream", bytes)))
+    }
+
+    /// The key that signed the hash of a version, where its registry has one of that name.
+    fn signer(&self, name: &str, what: &str, release: &Release) -> Result<Option<String>, BuildError> {
+        let Some(integrity) = release.integrity.as_ref().filter(|_| !release.signatures.is_empty()) else {
+            return Ok(None);
+        };
+        let published = release.published.as_ref().and_then(|text| text.parse::<Timestamp>().ok());
+        for (id, signature) in &release.signatures {
+            let keys = self.keys_of(name)?;
+            let in_time = |key: &&Key| key.expires.is_none_or(|end| published.is_some_and(|then| then < end));
+            let Some(key) = keys.iter().filter(in_time).find(|key| key.id == *id) else { continue };
+            let signature = STANDARD.decode(signature).unwrap_or_default();
+            if !key.key.signed(format!("{what}:{integrity}").as_bytes(), &signature) {
+                let (wanted, got) = (format!("a signature by the registry's key {id}"), "one that is not".into());
+                return Err(BuildError::Integrity { what: what.into(), wanted, got });
+            }
+            return Ok(Some(id.clone()));
+        }
+        Ok(None)
+    }
+
+    /// What the registry of a package signs by, asked for once; nothing where it does not say.
+    fn keys_of(&self, name: &str) -> Result<Arc<Vec<Key>>, BuildError> {
+        let npm = self.registries.packages.npm()?;
+        let registry = npm.registry_of(name).url();
+        let mut known = self.keys.lock().expect("no holder panics");
+        if let Some(keys) = known.get(registry) {
+            return Ok(keys.clone());
+        }
+        let url = format!("{registry}/-/npm/v1/keys");
+        let answer = match self.of_npm.get(&url, ANY, npm.login_for(&url), MAX_KEYS) {
+            Ok(answer) => answer,
+            // A registry that has none may answer so.
+            Err(Error::Status { .. } | Error::Unauthorized { .. }) => None,
+            Err(why) => return Err(why.into()),
+        };
+        let keys = Arc::new(answer.map(|(bytes, _)| keys(&bytes)).unwrap_or_default());
+        known.insert(registry.to_owned(), keys.clone());
+        Ok(keys)
     }
 
     /// The first index that has it.
@@ -333,6 +399,17 @@ impl Shared {
         }
         Ok(Some((200, "application/octet-stream", bytes)))
     }
+}
+
+/// The keys of an answer that are for ECDSA over P-256.
+fn keys(bytes: &[u8]) -> Vec<Key> {
+    let answer: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    let key = |one: &Value| {
+        let expires = one["expires"].as_str().map(str::parse::<Timestamp>).transpose().ok()?;
+        let key = PublicKey::from_spki(STANDARD.decode(one["key"].as_str()?).ok()?).ok()?;
+        Some(Key { id: one["keyid"].as_str()?.to_owned(), expires, key })
+    };
+    answer["keys"].as_array().into_iter().flatten().filter_map(key).collect()
 }
 
 /// A name that leads nowhere else in an address.

@@ -218,6 +218,7 @@ fn source(
     let registry = Some(registry.to_owned()).filter(|url| job.cage.is_some() && url != NPMJS);
     let archive = job.gate.get().and_then(|gate| gate.archive(name, version));
     let pairs = [
+        ("signedBy", job.gate.get().and_then(|gate| gate.signer(name, version))),
         ("sha256", archive.map(|digest| digest.to_string())),
         ("installScripts", text_of(&scripts.found)),
         ("installScriptsRun", text_of(&scripts.run)),

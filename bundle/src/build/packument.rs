@@ -32,6 +32,8 @@ pub(super) struct Release {
     pub(super) deprecated: Option<String>,
     /// The kind of statement about where it was built that the registry has.
     pub(super) provenance: Option<String>,
+    /// Who signed it, by the name of the registry's key, and the signature in base64.
+    pub(super) signatures: Vec<(String, String)>,
     /// When it was published, RFC 3339.
     pub(super) published: Option<String>,
 }
@@ -62,6 +64,7 @@ impl Packument {
                 integrity: text(&about["dist"]["integrity"]),
                 deprecated: text(&about["deprecated"]),
                 provenance: text(&about["dist"]["attestations"]["provenance"]["predicateType"]),
+                signatures: signatures(&about["dist"]["signatures"]),
                 published: text(&times[version]),
             };
             releases.insert(version.clone(), release);
@@ -69,6 +72,11 @@ impl Packument {
         point_to_what_is_there(&mut value, &releases);
         Ok(Packument { text: value.to_string(), releases, young })
     }
+}
+
+fn signatures(list: &Value) -> Vec<(String, String)> {
+    let one = |one: &Value| Some((one["keyid"].as_str()?.to_owned(), one["sig"].as_str()?.to_owned()));
+    list.as_array().into_iter().flatten().filter_map(one).collect()
 }
 
 /// How old something is that is too young, in words; what states no time could be of today.
