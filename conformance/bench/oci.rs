@@ -94,7 +94,7 @@ struct Bundle {
 
 impl Bundle {
     fn make(path: &Path) -> Result<Bundle> {
-        let id = format!("smcp-bench-{}", std::process::id());
+        let id = format!("oci-bench-{}", std::process::id());
         let root = path.join("rootfs");
         for name in ["bin", "proc", "dev", "sys"] {
             fs::create_dir_all(root.join(name)).map_err(because("making a directory"))?;
