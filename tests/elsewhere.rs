@@ -108,10 +108,10 @@ fn what_buildah_pushed_runs() {
 }
 
 /// How long one of their commands may take on a busy machine.
-const SLOW: Duration = Duration::from_secs(120);
+pub const SLOW: Duration = Duration::from_secs(120);
 
 /// A package of the probe's, built and pushed by smcp.
-fn pushed(world: &World) -> Option<String> {
+pub fn pushed(world: &World) -> Option<String> {
     let reference = format!("{}/elsewhere/{}:v1", registry::address()?, world.mark().trim_end_matches('-'));
     world.smcp(["build", &source(world), "-t", &reference]).run().ok();
     world.smcp(["push", &reference]).run().ok();

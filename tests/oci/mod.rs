@@ -1,8 +1,10 @@
 //! `smcp oci`, driven as containerd's shim, conmon and docker drive a runtime. As root, who these are.
 
+mod callers;
 mod joining;
 mod lifecycle;
 mod safety;
+mod terminals;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -119,6 +121,15 @@ impl Bundle {
         change(&mut config);
         fs::write(file, config.to_string()).expect("the world is ours");
     }
+}
+
+/// smcp by the name of the runtime, which callers take by its path.
+fn by_name(world: &World) -> String {
+    let link = world.path("smcp-oci");
+    if !link.exists() {
+        std::os::unix::fs::symlink(crate::place::smcp(), &link).expect("the world is ours");
+    }
+    world.text("smcp-oci")
 }
 
 /// Directories of cgroups that have this in their name.

@@ -109,7 +109,10 @@ fn map_ids(identity: &Identity) -> io::Result<()> {
 
 /// libcontainer looks for cgroups at `/sys/fs/cgroup` and works with cgroup2 alone there. This mount belongs to the new
 /// cgroup namespace and is seen by the cage process only.
-fn mount_cgroup() -> io::Result<()> {
+///
+/// # Errors
+/// The kernel's.
+pub fn mount_cgroup() -> io::Result<()> {
     const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
     // Read-only: libcontainer makes no cgroup of its own then, which nobody would remove.
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;

@@ -50,6 +50,20 @@ pub fn confine(order: &Order, entry: Option<&Path>) -> (Status, Option<ABI>) {
     (before.judge(&canaries.sing(), abi), Some(abi))
 }
 
+/// Confines this process, the first of a container or one that joins it, to these rights.
+pub fn confine_to(rights: Vec<Right>) -> Status {
+    let before = Canary::OfAContainer.sing();
+    let (abi, rules) = match newest(ABI::V1, |abi| create(abi, false)) {
+        Ok(created) => created,
+        Err(why) => return Status::Absent(why),
+    };
+    let rules = rights.into_iter().try_fold(rules, |rules, right| right.add_to(rules, abi));
+    match rules.and_then(RulesetCreated::restrict_self) {
+        Ok(_) => before.judge(&Canary::OfAContainer.sing(), abi),
+        Err(why) => Status::Absent(format!("ABI {abi}: {}", chain(&why))),
+    }
+}
+
 /// What each ABI lacks that a later one has, newest first. The rights over TCP ports that ABI 4 brings are used where no
 /// network namespace leaves nothing to connect to.
 const LACKS: [(ABI, &str); 6] = [
@@ -202,6 +216,8 @@ enum Canary<'a> {
     /// In a root of its own: `read` and `execute` are of smcp itself, on a mount that was left behind; `write` is of the
     /// server's own name.
     OfARoot,
+    /// The same where PID 1 is this process itself, or one within.
+    OfAContainer,
     /// On the host's root: a file of the run that is not granted, and any TCP port.
     OfTheHost { file: &'a Path },
 }
@@ -218,6 +234,7 @@ impl Canary<'_> {
         };
         match self {
             Canary::OfARoot => of(c"/proc/self/exe", c"/proc/self/comm", Some(Pid::INIT), None),
+            Canary::OfAContainer => of(c"/proc/self/exe", c"/proc/self/comm", None, None),
             Canary::OfTheHost { file } => match CString::new(file.as_os_str().as_bytes()) {
                 Ok(file) => of(&file, &file, rustix::process::getppid(), Some(bind_any_port())),
                 Err(_) => of(c"", c"", None, None),

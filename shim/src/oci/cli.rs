@@ -10,7 +10,7 @@ use runtime::oci::User;
 
 /// An OCI runtime whose containers are those of smcp's cages.
 #[derive(Debug, Parser)]
-#[command(name = "smcp-oci", version, max_term_width = 100)]
+#[command(name = "smcp-oci", version = VERSION, max_term_width = 100)]
 pub struct Cli {
     /// What goes for each command.
     #[command(flatten)]
@@ -19,6 +19,9 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 }
+
+/// What callers look for is the version of the specification.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\nspec: 1.2.0");
 
 /// Flags of every command.
 #[derive(Debug, Args)]

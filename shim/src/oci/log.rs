@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -17,6 +17,17 @@ use super::cli::LogFormat;
 pub struct Log {
     file: Option<File>,
     format: LogFormat,
+    /// Where each process writes what libcontainer takes for errors: one says of itself what another one knows the reason of.
+    heard: File,
+}
+
+/// Whether what libcontainer does is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Its first error alone, behind what ended the command.
+    Reason,
+    /// All of it.
+    Everything,
 }
 
 impl Log {
@@ -26,12 +37,20 @@ impl Log {
     /// The kernel's.
     pub fn open(path: Option<&Path>, format: LogFormat) -> io::Result<Log> {
         let file = path.map(|path| OpenOptions::new().create(true).append(true).open(path)).transpose()?;
-        Ok(Log { file, format })
+        let heard = File::from(rustix::fs::memfd_create("heard", rustix::fs::MemfdFlags::CLOEXEC)?);
+        Ok(Log { file, format, heard })
     }
 
     /// Writes what ended the command: to the log where there is one, and to stderr.
     pub fn fail(&self, message: &str) {
-        self.line("error", message);
+        let message = match self.reason() {
+            // The same words come by way of the error as well, where it has them.
+            Some(reason) if !reason.rsplit(": ").next().is_some_and(|end| message.contains(end)) => {
+                format!("{message} ({reason})")
+            }
+            _ => message.to_owned(),
+        };
+        self.line("error", &message);
         if self.file.is_some() {
             let _ = writeln!(io::stderr(), "{message}");
         }
@@ -56,22 +75,37 @@ impl Log {
         };
     }
 
-    /// Has libcontainer's words written here, which `--debug` asks for.
-    pub fn listen(&self) -> io::Result<()> {
+    /// The first error that libcontainer knew of.
+    fn reason(&self) -> Option<String> {
+        let mut text = String::new();
+        let mut heard = &self.heard;
+        heard.rewind().ok()?;
+        heard.read_to_string(&mut text).ok()?;
+        text.lines().next().map(str::to_owned)
+    }
+
+    /// Hears what libcontainer says.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn listen(&self, detail: Detail) -> io::Result<()> {
         let file = self.file.as_ref().map(File::try_clone).transpose()?;
-        let words = Words { log: Mutex::new(Log { file, format: self.format }) };
+        let heard = self.heard.try_clone()?;
+        let words = Words { log: Mutex::new(Log { file, format: self.format, heard }), detail };
         tracing::subscriber::set_global_default(words).map_err(io::Error::other)
     }
 }
 
 struct Words {
     log: Mutex<Log>,
+    detail: Detail,
 }
 
 /// All of it as `debug`: what is an error to libcontainer need not end the command.
 impl Subscriber for Words {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::DEBUG
+        let most = if self.detail == Detail::Everything { Level::DEBUG } else { Level::ERROR };
+        *metadata.level() <= most
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
@@ -85,7 +119,11 @@ impl Subscriber for Words {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text(String::new());
         event.record(&mut text);
-        if let Ok(log) = self.log.lock() {
+        let Ok(log) = self.log.lock() else { return };
+        if *event.metadata().level() == Level::ERROR {
+            let _ = (&log.heard).write_all(format!("{}\n", text.0.trim().replace('\n', " ")).as_bytes());
+        }
+        if self.detail == Detail::Everything {
             log.line("debug", text.0.trim());
         }
     }

@@ -16,7 +16,7 @@ use clap::Parser;
 use runtime::oci::{self, Console, Creation, Error, Foreground, Joining, Removal, Runtime};
 
 use cli::{Cli, Command, Create, Exec, Run};
-use log::Log;
+use log::{Detail, Log};
 
 /// The word of `smcp oci`.
 pub const VERB: &str = "oci";
@@ -60,10 +60,9 @@ fn run(all: &[OsString], arguments: &[OsString]) -> u8 {
             return FAILED;
         }
     };
-    if cli.globals.debug
-        && let Err(why) = log.listen()
-    {
-        log.warn(&format!("what libcontainer does is not said: {why}"));
+    let detail = if cli.globals.debug { Detail::Everything } else { Detail::Reason };
+    if let Err(why) = log.listen(detail) {
+        log.warn(&format!("what libcontainer says is not heard: {why}"));
     }
     match dispatch(&cli, all, &log) {
         Ok(code) => code,

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 
-use runtime::oci::{self, Error};
+use runtime::oci::Error;
 use serde_json::{Value, json};
 
 /// Writes it into a directory.
@@ -29,7 +29,7 @@ fn config() -> Value {
     let capabilities = ["CAP_AUDIT_WRITE", "CAP_KILL", "CAP_NET_BIND_SERVICE"];
     let mount = |target: &str, kind: &str, source: &str, options: &[&str]| json!({"destination": target, "type": kind, "source": source, "options": options});
     json!({
-        "ociVersion": oci::VERSION,
+        "ociVersion": "1.0.2",
         "process": {
             "terminal": true,
             "user": {"uid": 0, "gid": 0},

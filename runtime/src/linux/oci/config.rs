@@ -5,11 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use libcgroups::common::{CgroupSetup, get_cgroup_setup};
-use libcontainer::oci_spec::runtime::LinuxSeccomp;
+use libcontainer::oci_spec::runtime::{LinuxResources, LinuxSeccomp};
 use rustix::thread::CapabilitySet;
 use serde_json::{Map, Value, json};
 
-use super::{Error, hook};
+use super::caged::Cage;
+use super::{Error, amend, hook};
 
 /// The file with `process` as the bundle has it, which a further process takes after.
 pub const PROCESS: &str = "process.json";
@@ -93,6 +94,18 @@ impl Config {
         process(&self.value["process"])
     }
 
+    /// All of it.
+    pub fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// Its limits, where it wants a container that is out of memory to wait in place of being killed.
+    pub fn resources_without_oom_killer(&self) -> Option<LinuxResources> {
+        let resources = &self.value["linux"]["resources"];
+        let wanted = resources["memory"]["disableOOMKiller"] == true;
+        wanted.then(|| serde_json::from_value(resources.clone()).ok()).flatten()
+    }
+
     /// The whole of `process`.
     pub fn whole_process(&self) -> &Value {
         &self.value["process"]
@@ -114,6 +127,14 @@ impl Config {
                 .map(Some)
                 .map_err(|why| Error::step("reading linux.seccomp", why)),
         }
+    }
+
+    /// The cage of the package that it is made of, where it is of one.
+    ///
+    /// # Errors
+    /// Where that cannot be read.
+    pub fn cage(&self) -> Result<Option<Cage>, Error> {
+        Cage::of(&self.bundle, &self.value)
     }
 
     /// Its hooks of this kind.
@@ -162,6 +183,8 @@ impl Config {
         let filtered = !value["linux"]["seccomp"].is_null();
         adapt_process(&mut value["process"], filtered);
         value["linux"]["cgroupsPath"] = json!(self.cgroup(id, systemd));
+        let version_1 = matches!(get_cgroup_setup(), Ok(CgroupSetup::Legacy | CgroupSetup::Hybrid));
+        amend::rewrite(&mut value, &self.bundle, version_1);
         let bundle = self.bundle.to_string_lossy();
         if let Some(hooks) = value["hooks"].as_object_mut() {
             // These run in the container's root, where smcp is not; payload.rs runs them.

@@ -18,7 +18,7 @@ use super::config::{Config, PROCESS, Process};
 use super::payload::Payload;
 use super::record::{self, Record, VERSION};
 use super::seccomp::Filter;
-use super::{Error, Runtime};
+use super::{Error, Runtime, amend, copyup, rootless};
 use crate::linux::first::end_descendants;
 use crate::linux::{rights, sys};
 
@@ -66,6 +66,7 @@ impl Runtime {
         if made.is_err() {
             // libcontainer leaves processes behind where it fails between two of its own.
             end_descendants();
+            remove_empty_cgroups(&config.cgroup(asked.id, self.systemd));
             let _ = fs::remove_dir_all(&directory);
         }
         made
@@ -78,7 +79,16 @@ impl Runtime {
         config: &Config,
         filter: Option<Filter>,
     ) -> Result<Record, Error> {
-        let adapted = config.adapted(asked.id, self.systemd);
+        let mut adapted = config.adapted(asked.id, self.systemd);
+        let filled = copyup::take(&mut adapted);
+        let cage = config.cage()?;
+        if let Some(cage) = &cage {
+            cage.save(directory).map_err(Error::io("writing its cage.json"))?;
+            // Who may make no cgroup has none: then nothing would take a limit.
+            if self.limits_can_be_had() {
+                cage.bound(&mut adapted);
+            }
+        }
         fs::write(directory.join("config.json"), adapted.to_string()).map_err(Error::io("writing its config.json"))?;
         fs::write(directory.join(PROCESS), config.whole_process().to_string())
             .map_err(Error::io("writing its process.json"))?;
@@ -90,11 +100,13 @@ impl Runtime {
             "bundle": config.bundle,
             "annotations": config.annotations(),
         });
-        let payload = Payload::new(process.clone(), filter).after(config.hooks("startContainer"), state);
+        let payload = Payload::new(process.clone(), filter, cage).after(config.hooks("startContainer"), state);
         if asked.keyring {
             sys::join_new_keyring(asked.id).map_err(Error::io("making a session keyring"))?;
         }
         leave_groups()?;
+        amend::make_working_directory(config.value(), &config.rootfs)?;
+        rootless::look_away_from_cgroups()?;
         let container = ContainerBuilder::new(asked.id.into(), SyscallType::default())
             .with_root_path(directory)
             .map_err(Error::of("preparing the container"))?
@@ -122,10 +134,32 @@ impl Runtime {
             cgroup: config.cgroup(asked.id, self.systemd),
             systemd: self.systemd,
         };
+        amend::within(config.value(), pid)?;
+        amend::size_terminal(config.whole_process(), pid)?;
+        copyup::fill(&filled, &config.rootfs, pid)?;
+        if let Some(resources) = config.resources_without_oom_killer() {
+            self.switch_oom_killer_off(&record, &resources)?;
+        }
         give_stdio(pid, &process);
         record.save(directory).map_err(Error::io("writing its record"))?;
         announce(pid, asked.pid_file, asked.pidfd_socket)?;
         Ok(record)
+    }
+}
+
+impl Runtime {
+    fn limits_can_be_had(&self) -> bool {
+        self.systemd || rootless::is_root_of_the_host()
+    }
+}
+
+/// Removes a container's cgroups where nobody is in them: libcontainer gives up on them while its processes still end.
+fn remove_empty_cgroups(path: &Path) {
+    const ROOT: &str = "/sys/fs/cgroup";
+    let Ok(below) = path.strip_prefix("/") else { return };
+    let controllers = fs::read_dir(ROOT).into_iter().flatten().flatten().map(|entry| entry.path());
+    for hierarchy in controllers.chain([PathBuf::from(ROOT)]) {
+        let _ = fs::remove_dir(hierarchy.join(below));
     }
 }
 

@@ -181,6 +181,12 @@ impl Runtime {
         self.cgroup(&record)?.apply(&limits).map_err(|why| Error::step("setting its limits", chain(&why)))
     }
 
+    /// libcontainer sets all limits but this.
+    pub(super) fn switch_oom_killer_off(&self, record: &Record, resources: &LinuxResources) -> Result<(), Error> {
+        let limits = ControllerOpt { resources, disable_oom_killer: true, oom_score_adj: None, freezer_state: None };
+        self.cgroup(record)?.apply(&limits).map_err(|why| Error::step("switching the OOM killer off", chain(&why)))
+    }
+
     /// What it uses now.
     ///
     /// # Errors

@@ -5,14 +5,18 @@
 //!
 //! What libcontainer lacks of what callers of runc rely on is done around it: see `config.rs` and `payload.rs`.
 
+mod amend;
+mod caged;
 mod config;
 mod console;
+mod copyup;
 mod create;
 mod hook;
 mod keep;
 mod known;
 mod payload;
 mod record;
+mod rootless;
 mod seal;
 mod seccomp;
 mod signal;
@@ -75,8 +79,10 @@ impl Error {
     }
 }
 
-/// Bytes of nothing that libcontainer reads behind the last ones of a message.
+/// Without bytes of nothing that libcontainer reads behind the last ones of a message, and without what it could not clean up, which is
+/// done once its processes are ended.
 fn clean(text: &str) -> String {
+    let text = text.split(". error during cleanup: ").next().unwrap_or_default();
     text.replace('\0', "")
 }
 
@@ -96,7 +102,7 @@ impl Runtime {
 
     /// Where callers that name no directory have them.
     pub fn default_root() -> PathBuf {
-        match (rustix::process::geteuid().is_root(), std::env::var_os("XDG_RUNTIME_DIR")) {
+        match (rootless::is_root_of_the_host(), std::env::var_os("XDG_RUNTIME_DIR")) {
             (false, Some(own)) => Path::new(&own).join("smcp-oci"),
             (true, _) | (false, None) => "/run/smcp-oci".into(),
         }

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use rustix::thread::CapabilitySets;
 use serde_json::Value;
 
+use super::caged::Cage;
 use super::config::Process;
 use super::seccomp::Filter;
 use crate::linux::sys::{self, SignalSet};
@@ -29,6 +30,9 @@ use crate::linux::sys::{self, SignalSet};
 pub struct Payload {
     process: Rc<Process>,
     filter: Option<Rc<Filter>>,
+    cage: Option<Rc<Cage>>,
+    /// Whether somebody waits for what goes wrong before exec.
+    heard: bool,
     /// Hooks that run in the container once it is started, and the state that they get.
     hooks: Rc<(Vec<Value>, Value)>,
     /// `NAME=VALUE`.
@@ -37,10 +41,12 @@ pub struct Payload {
 
 impl Payload {
     /// To run this process.
-    pub fn new(process: Process, filter: Option<Filter>) -> Payload {
+    pub fn new(process: Process, filter: Option<Filter>, cage: Option<Cage>) -> Payload {
         Payload {
             process: process.into(),
             filter: filter.map(Rc::new),
+            cage: cage.map(Rc::new),
+            heard: false,
             hooks: Rc::new((Vec::new(), Value::Null)),
             environment: Rc::default(),
         }
@@ -49,6 +55,11 @@ impl Payload {
     /// The same, after these hooks.
     pub fn after(self, hooks: Vec<Value>, state: Value) -> Payload {
         Payload { hooks: Rc::new((hooks, state)), ..self }
+    }
+
+    /// The same for a process that joins a container: its caller waits until it is executed.
+    pub fn joining(self) -> Payload {
+        Payload { heard: true, ..self }
     }
 
     /// The file to execute; the words are those of runc, by which callers tell what is missing.
@@ -65,8 +76,8 @@ impl Payload {
         if name.contains('/') {
             return executable(Path::new(name)).map(|()| PathBuf::from(name)).map_err(fail);
         }
-        let path = self.process.env.iter().rev().find_map(|entry| entry.strip_prefix("PATH=")).unwrap_or_default();
-        let directories = path.split(':').map(|directory| if directory.is_empty() { "." } else { directory });
+        let directories =
+            self.search_path().split(':').map(|directory| if directory.is_empty() { "." } else { directory });
         let mut denied = None;
         for file in directories.map(|directory| Path::new(directory).join(name)) {
             match executable(&file) {
@@ -76,6 +87,10 @@ impl Payload {
             }
         }
         Err(denied.map_or_else(|| format!("exec: {name:?}: executable file not found in $PATH"), fail))
+    }
+
+    fn search_path(&self) -> &str {
+        self.process.env.iter().rev().find_map(|entry| entry.strip_prefix("PATH=")).unwrap_or_default()
     }
 
     fn become_program(&self) -> String {
@@ -101,6 +116,11 @@ impl Payload {
             && let Err(why) = filter.install().and_then(|()| Ok(self.give_up_what_was_borrowed()?))
         {
             return format!("installing the seccomp filter: {why}");
+        }
+        if let Some(cage) = &self.cage
+            && let Err(why) = cage.confine(&file, &self.process.args, self.search_path())
+        {
+            return why;
         }
         let why = sys::execve(&path, &arguments, &environment);
         format!("exec {}: {why}", file.display())
@@ -163,11 +183,8 @@ impl Payload {
 /// Whether this user can execute a file.
 fn executable(file: &Path) -> Result<(), Errno> {
     let found = std::fs::metadata(file).map_err(|why| Errno::from_io_error(&why).unwrap_or(Errno::NOENT))?;
-    if found.is_dir() {
-        return Err(Errno::ISDIR);
-    }
-    // To root everything is accessible, and nothing without a single `x` executable.
-    if found.mode() & 0o111 == 0 {
+    // To root everything is accessible, and nothing without a single `x` executable. A directory is what runc says of it.
+    if found.is_dir() || found.mode() & 0o111 == 0 {
         return Err(Errno::ACCESS);
     }
     rustix::fs::accessat(rustix::fs::CWD, file, Access::EXEC_OK, AtFlags::EACCESS)
@@ -192,8 +209,10 @@ impl Executor for Payload {
 
     fn exec(&self, _: &Spec) -> Result<(), ExecutorError> {
         let why = self.become_program();
-        // Nobody waits for this any more; where the container's words go is read by people.
-        let _ = writeln!(std::io::stderr(), "{why}");
+        if !self.heard {
+            // Where the container's words go is read by people.
+            let _ = writeln!(std::io::stderr(), "{why}");
+        }
         Err(ExecutorError::Other(why))
     }
 }

@@ -120,7 +120,16 @@ impl Runtime {
     }
 
     pub(super) fn container(&self, id: &str) -> Result<Container, Error> {
-        Container::load(self.inner(id)?).map_err(Error::of("reading its state"))
+        const LOOKS: usize = 3;
+        let inner = self.inner(id)?;
+        // It looks at a process that may go away between two looks.
+        let mut loaded = Container::load(inner.clone());
+        for _ in 1..LOOKS {
+            if loaded.is_err() {
+                loaded = Container::load(inner.clone());
+            }
+        }
+        loaded.map_err(Error::of("reading its state"))
     }
 }
 

@@ -5,17 +5,19 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
+use libcontainer::container::State;
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::syscall::syscall::SyscallType;
 use rustix::fs::MemfdFlags;
 use serde_json::{Value, json};
 
+use super::caged::Cage;
 use super::config::{Config, PROCESS, adapt_process, process};
 use super::create::{announce, give_stdio, leave_groups};
 use super::payload::Payload;
 use super::record::Status;
 use super::seccomp::Filter;
-use super::{Error, Runtime, clean};
+use super::{Error, Runtime, amend, clean, rootless};
 use crate::linux::wire::chain;
 
 /// What joins a container, as the caller of `exec` says.
@@ -137,7 +139,8 @@ impl Runtime {
     /// Where the container does not run, or the process cannot be had.
     pub fn join(&self, asked: &Joining<'_>) -> Result<i32, Error> {
         let record = self.record(asked.id)?;
-        match self.status(&record)? {
+        let status = self.status(&record)?;
+        match status {
             Status::Running | Status::Created => {}
             Status::Paused if asked.ignore_paused => {}
             Status::Paused => {
@@ -154,9 +157,12 @@ impl Runtime {
         adapt_process(&mut whole, filter.is_some());
         let file = in_memory(&whole).map_err(Error::io("passing the process on"))?;
         leave_groups()?;
-        let payload = Payload::new(own.clone(), filter);
+        rootless::look_away_from_cgroups()?;
+        let payload = Payload::new(own.clone(), filter, Cage::load(&directory)?).joining();
+        // libcontainer lets nothing join one that is not started.
+        let aside = (status == Status::Created).then(|| started_aside(&directory, asked.id)).transpose()?;
         let pid = ContainerBuilder::new(asked.id.into(), SyscallType::default())
-            .with_root_path(&directory)
+            .with_root_path(aside.as_ref().map_or(directory.as_path(), |aside| aside.0.as_path()))
             .map_err(Error::of("preparing the process"))?
             .with_executor(payload)
             .with_console_socket(asked.console.as_ref())
@@ -169,10 +175,34 @@ impl Runtime {
             .build()
             .map_err(|why| Error::step("exec failed: unable to start container process", clean(&chain(&why))))?
             .as_raw();
+        // One that has ended has no terminal any more.
+        let _ = amend::size_terminal(&whole, pid);
         give_stdio(pid, &own);
         announce(pid, asked.pid_file, asked.pidfd_socket)?;
         Ok(pid)
     }
+}
+
+/// A directory that is gone with this.
+struct Aside(PathBuf);
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// libcontainer's state of a container as if it were started, in a directory of this process's.
+fn started_aside(directory: &Path, id: &str) -> Result<Aside, Error> {
+    let fail = |why: io::Error| Error::step("joining a container that is not started", why);
+    let aside = Aside(directory.join(format!("joining-{}", std::process::id())));
+    let inner = aside.0.join(id);
+    std::fs::create_dir_all(&inner).map_err(fail)?;
+    let text = std::fs::read(State::file_path(&directory.join(id))).map_err(fail)?;
+    let mut state: Value = serde_json::from_slice(&text).map_err(|why| fail(why.into()))?;
+    state["status"] = json!("running");
+    std::fs::write(State::file_path(&inner), state.to_string()).map_err(fail)?;
+    Ok(aside)
 }
 
 fn in_memory(value: &Value) -> io::Result<File> {
