@@ -91,6 +91,46 @@ pub fn render(plan: &Plan, root: &Path, scope: Scope) -> Value {
     config
 }
 
+/// The `config.json` of a bundle, whose root is `rootfs` beside it, for any OCI runtime. The values of variables stand in it. As root the server is
+/// the plan's user and has the plan's limits by a cgroup; an ordinary user's server is root of a user namespace that knows that user alone, which is
+/// what all runtimes can set up.
+pub fn of_bundle(plan: &Plan, annotations: &Value) -> Value {
+    let mut config = render(plan, Path::new("rootfs"), Scope::Whole);
+    let identity = &plan.identity;
+    config["process"]["env"] = plan.env.iter().map(|v| json!(format!("{}={}", v.name, v.value.expose()))).collect();
+    config["annotations"] = annotations.clone();
+    // Nothing of a later version is in it, and Debian 12's crun takes none.
+    config["ociVersion"] = json!("1.0.2");
+    let linux = &mut config["linux"];
+    if identity.mapping == Mapping::Caller {
+        linux["uidMappings"] = json!([{"containerID": 0, "hostID": identity.uid, "size": 1}]);
+        linux["gidMappings"] = json!([{"containerID": 0, "hostID": identity.gid, "size": 1}]);
+        config["process"]["user"] = json!({"uid": 0, "gid": 0});
+        return config;
+    }
+    if let Some(linux) = linux.as_object_mut() {
+        linux.remove("uidMappings");
+        linux.remove("gidMappings");
+    }
+    if let Some(namespaces) = linux["namespaces"].as_array_mut() {
+        namespaces.retain(|namespace| namespace["type"] != "user");
+    }
+    let limits = &plan.limits;
+    linux["resources"] = json!({
+        "memory": {"limit": limits.memory},
+        "pids": {"limit": limits.pids},
+        "cpu": {"period": 100_000, "quota": u64::from(limits.cpu_millis) * 100},
+        "devices": [{"allow": false, "access": "rwm"}],
+    });
+    // What belongs to the server is not root's.
+    for (mount, planned) in config["mounts"].as_array_mut().into_iter().flatten().zip(&plan.mounts) {
+        if let (What::Private { .. }, Some(options)) = (&planned.what, mount["options"].as_array_mut()) {
+            options.extend([json!(format!("uid={}", identity.uid)), json!(format!("gid={}", identity.gid))]);
+        }
+    }
+    config
+}
+
 fn masked(mapping: Mapping) -> Vec<&'static str> {
     match mapping {
         Mapping::Root => [&MASKED_PATHS[..], &ROOTS_PATHS].concat(),

@@ -165,6 +165,8 @@ pub enum Command {
         #[command(subcommand)]
         command: Cache,
     },
+    /// Write a bundle that any OCI runtime runs: a server with what a run of it would be granted
+    Bundle(Box<BundleOf>),
     /// Run a server, and propose from what it reached the permissions of its manifest
     Learn(Box<Learn>),
     /// Show what a run was denied, and the flag that would grant it
@@ -382,6 +384,17 @@ pub struct Test {
     /// Also write the outcome as a report of JUnit's
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
+    /// The run.
+    #[command(flatten)]
+    pub run: Run,
+}
+
+/// Flags of `bundle`: those of `run`, and its own.
+#[derive(Debug, Args)]
+pub struct BundleOf {
+    /// The directory, which is made
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
     /// The run.
     #[command(flatten)]
     pub run: Run,

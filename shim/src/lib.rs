@@ -15,6 +15,7 @@ pub mod clients;
 mod doctor;
 mod evidence;
 pub mod exit;
+mod export;
 pub mod handshake;
 mod info;
 mod key;
@@ -121,6 +122,7 @@ fn hide_values(command: &Command) {
         Command::Run(typed) => &**typed,
         Command::Learn(typed) => &typed.run,
         Command::Test(typed) => &typed.run,
+        Command::Bundle(typed) => &typed.run,
         _ => return,
     };
     if !typed.env.is_empty()
@@ -153,6 +155,9 @@ fn dispatch(
             Some(order) => order.follow(typed, settings),
         };
     }
+    if let Command::Bundle(typed) = command {
+        return export::bundle(typed, settings);
+    }
     let done = match command {
         // Whatever the configuration says.
         Command::Completions { shell } => manual::completions(*shell),
@@ -168,7 +173,9 @@ fn dispatch(
 /// What needs the configuration and is no run.
 fn with_settings(cli: &Cli, settings: &Settings) -> Result<(), Failure> {
     match &cli.command {
-        Command::Run(_) | Command::Learn(_) | Command::Scan(_) | Command::Test(_) => unreachable!("handled above"),
+        Command::Run(_) | Command::Learn(_) | Command::Scan(_) | Command::Test(_) | Command::Bundle(_) => {
+            unreachable!("handled above")
+        }
         Command::Pull { references, locked, registry, making } => {
             store::pull(references, *locked, registry.as_deref(), making, settings)
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bundle::policy::{Channel, Policy};
@@ -28,6 +28,7 @@ use crate::bring::{Bring, Wanted, held};
 use crate::calls::Calls;
 use crate::cli;
 use crate::exit::{self, Failure};
+use crate::export;
 use crate::handshake::{Channels, Due, Duties, Handshake, Pins, Warning, Why};
 use crate::listing::{self, Named};
 use crate::pins::{self, Keeper, Place};
@@ -63,13 +64,15 @@ pub enum Errand<'s> {
     Scan(&'s mut Scan),
     /// To see whether it does as expected.
     Test(&'s mut Session),
+    /// None: its cage is written into a directory.
+    Bundle(&'s Path),
 }
 
 impl Errand<'_> {
     /// What the server is asked, where smcp is its client.
     fn questions(&mut self) -> Option<Questions> {
         match self {
-            Errand::Client | Errand::Learn => None,
+            Errand::Client | Errand::Learn | Errand::Bundle(_) => None,
             Errand::Scan(_) => Some(Questions::default()),
             Errand::Test(session) => Some(std::mem::take(&mut session.questions)),
         }
@@ -262,7 +265,7 @@ fn story(
     verdict.judgement.warnings.iter().for_each(|warning| show::warn(warning));
     let mut caller = caller_env(settings, &identity, &package, &reference, &network)?;
     match &mut errand {
-        Errand::Client | Errand::Learn => {}
+        Errand::Client | Errand::Learn | Errand::Bundle(_) => {}
         Errand::Scan(scan) => {
             caller.states = scan.states(settings)?;
             scan.stand_in(&mut request, &package);
@@ -307,6 +310,10 @@ fn story(
     let plan = Plan::new(&grant, bundle.path().to_owned(), identity, host.as_ref());
     runtime::useless_programs(&plan).iter().for_each(|why| show::warn(&format!("--allow-subprocess={why}")));
     let Some(mut ahead) = ahead else {
+        if let Errand::Bundle(directory) = errand {
+            export::write(&plan, &resolved, directory)?;
+            return Ok((Ending { cause: "bundle", ..Ending::default() }, None));
+        }
         show::plan(&plan, typed.json);
         return Ok((Ending { cause: "dry-run", ..Ending::default() }, None));
     };

@@ -1,5 +1,6 @@
 //! `smcp oci`, driven as containerd's shim, conmon and docker drive a runtime. As root, who these are.
 
+mod bundles;
 mod callers;
 mod joining;
 mod lifecycle;

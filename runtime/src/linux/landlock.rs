@@ -52,14 +52,14 @@ pub fn confine(order: &Order, entry: Option<&Path>) -> (Status, Option<ABI>) {
 
 /// Confines this process, the first of a container or one that joins it, to these rights.
 pub fn confine_to(rights: Vec<Right>) -> Status {
-    let before = Canary::OfAContainer.sing();
+    let before = Canary::InAContainer.sing();
     let (abi, rules) = match newest(ABI::V1, |abi| create(abi, false)) {
         Ok(created) => created,
         Err(why) => return Status::Absent(why),
     };
     let rules = rights.into_iter().try_fold(rules, |rules, right| right.add_to(rules, abi));
     match rules.and_then(RulesetCreated::restrict_self) {
-        Ok(_) => before.judge(&Canary::OfAContainer.sing(), abi),
+        Ok(_) => before.judge(&Canary::InAContainer.sing(), abi),
         Err(why) => Status::Absent(format!("ABI {abi}: {}", chain(&why))),
     }
 }
@@ -217,7 +217,7 @@ enum Canary<'a> {
     /// server's own name.
     OfARoot,
     /// The same where PID 1 is this process itself, or one within.
-    OfAContainer,
+    InAContainer,
     /// On the host's root: a file of the run that is not granted, and any TCP port.
     OfTheHost { file: &'a Path },
 }
@@ -234,7 +234,7 @@ impl Canary<'_> {
         };
         match self {
             Canary::OfARoot => of(c"/proc/self/exe", c"/proc/self/comm", Some(Pid::INIT), None),
-            Canary::OfAContainer => of(c"/proc/self/exe", c"/proc/self/comm", None, None),
+            Canary::InAContainer => of(c"/proc/self/exe", c"/proc/self/comm", None, None),
             Canary::OfTheHost { file } => match CString::new(file.as_os_str().as_bytes()) {
                 Ok(file) => of(&file, &file, rustix::process::getppid(), Some(bind_any_port())),
                 Err(_) => of(c"", c"", None, None),

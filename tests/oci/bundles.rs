@@ -1,0 +1,149 @@
+//! `smcp bundle`: a package as a directory that other runtimes run, and the cage that smcp-oci puts around it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::{Value, json};
+
+use super::by_name;
+use crate::build::source;
+use crate::command::Ended;
+use crate::needs;
+use crate::world::{User, World, as_each_user};
+
+as_each_user! {
+    a_bundle_is_complete,
+    what_a_bundle_cannot_be,
+}
+
+/// A package of the probe's in a layout.
+fn package(world: &World) -> String {
+    let reference = format!("oci-layout:{}:v1", world.text("layout"));
+    world.smcp(["build", &source(world), "-t", &reference]).run().ok();
+    reference
+}
+
+/// Its files, the plan for any runtime, and the plan for smcp-oci; readable by its owner alone, since variables stand in it.
+fn a_bundle_is_complete(world: &World) {
+    let reference = package(world);
+    let directory = world.text("bundle");
+    let line = ["bundle", "-o", &directory, "--env", "A=b", "--memory", "256M", &reference, "args", "x"];
+    world.smcp(line).run().ok();
+    let file = world.path("bundle/config.json");
+    let config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert_eq!(config["process"]["args"], json!(["/app/probe", "args", "x"]));
+    let env: Vec<&str> = config["process"]["env"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(env.contains(&"A=b"), "{env:?}");
+    assert_eq!(config["root"], json!({"path": "rootfs", "readonly": true}));
+    assert_eq!(config["process"]["capabilities"]["bounding"], json!([]));
+    let user = config["process"]["user"]["uid"].as_u64().unwrap();
+    match world.user() {
+        User::Root => {
+            assert!(user > 65536, "{user}");
+            assert_eq!(config["linux"]["resources"]["memory"]["limit"], 256 << 20);
+        }
+        User::Ordinary => {
+            let own = world.user().id();
+            assert_eq!(config["linux"]["uidMappings"], json!([{"containerID": 0, "hostID": own, "size": 1}]));
+        }
+    }
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(world.path("bundle/rootfs/app/probe").is_file());
+    let hosts = fs::read_to_string(world.path("bundle/rootfs/etc/hosts")).unwrap();
+    assert!(hosts.contains("localhost"), "{hosts}");
+    let about: Value = serde_json::from_slice(&fs::read(world.path("bundle/smcp.json")).unwrap()).unwrap();
+    assert_eq!(about["plan"]["programs"], "runtime");
+    assert!(about["digest"].as_str().unwrap().starts_with("sha256:"));
+    let entries = world.audit();
+    assert_eq!(entries.last().unwrap()["cause"], "bundle");
+}
+
+/// A directory that holds something stays as it is, and a secret is in no bundle.
+fn what_a_bundle_cannot_be(world: &World) {
+    let reference = package(world);
+    world.directory("full");
+    world.file("full/file", "mine");
+    world.smcp(["bundle", "-o", &world.text("full"), &reference]).run().expect(2);
+    assert_eq!(fs::read_dir(world.path("full")).unwrap().count(), 1);
+    let directory = world.text("bundle");
+    world.smcp(["bundle", "-o", &directory, "--secret", "TOKEN", &reference]).run().expect(2);
+    assert!(!world.path("bundle").exists());
+}
+
+/// runc, crun and smcp-oci run it with the same result, as the plan's user, who can write HOME and nothing of the package.
+#[test]
+fn other_runtimes_run_a_bundle() {
+    if !needs::root() {
+        return;
+    }
+    let world = World::new(User::Root);
+    let (Some(runc), Some(crun)) = (needs::program("runc", "runc"), needs::program("crun", "crun")) else { return };
+    let reference = package(&world);
+    let own = |program: &std::path::Path| vec![program.to_str().expect("UTF-8").to_owned()];
+    // crun 1.8 refuses the hybrid hierarchy. In a mount namespace of its own nothing of the host changes.
+    let unified = "umount -R /sys/fs/cgroup; mount -t cgroup2 cgroup2 /sys/fs/cgroup; exec \"$@\"";
+    let words = ["/usr/bin/unshare", "--mount", "/bin/sh", "-c", unified, "sh"].map(str::to_owned);
+    let crun = [words.to_vec(), own(&crun), vec!["--cgroup-manager".into(), "disabled".into()]].concat();
+    let runtimes = [("runc", own(&runc)), ("crun", crun), ("smcp", vec![by_name(&world)])];
+    let run = |name: &str, program: &[String], words: &[&str]| -> Ended {
+        let directory = world.text(&format!("bundle-{name}-{}", words.join("-").replace('/', "")));
+        world.smcp(["bundle", "-o", &directory, &reference]).args(words).run().ok();
+        let id = format!("{}{name}", world.mark());
+        let started = world.program(&program[0], &program[1..]).args(["--root", &world.text(&format!("state-{name}"))]);
+        started.args(["run", "--bundle", &directory, &id]).run()
+    };
+    for (name, program) in &runtimes {
+        assert_eq!(run(name, program, &["args", "in a bundle"]).ok().json(), json!(["in a bundle"]), "{name}");
+        run(name, program, &["exit", "4"]).expect(4);
+        let ids = run(name, program, &["ids"]).ok().json();
+        assert_eq!((&ids["CapBnd"], &ids["NoNewPrivs"]), (&json!("0000000000000000"), &json!("1")), "{name}");
+        let home = world.text("home/new");
+        assert_eq!(run(name, program, &["write", &home, "x"]).ok().json(), "written", "{name}");
+        run(name, program, &["write", "/app/new", "x"]).expect(crate::probe::REFUSED);
+    }
+}
+
+/// smcp-oci puts the package's cage around its bundle: a foreign program is not executed, and calls that smcp's filter does not know
+/// do not exist. With runc they do. So does a container with the manifest among its annotations, and one without has neither.
+#[test]
+fn the_cage_of_a_package_is_around_its_bundle() {
+    if !needs::root() {
+        return;
+    }
+    let world = World::new(User::Root);
+    let Some(runc) = needs::program("runc", "runc") else { return };
+    let reference = package(&world);
+    let directory = world.text("bundle");
+    // A copy of the probe's on a place that a bundle may execute from is a foreign program.
+    let foreign = world.text("project/foreign");
+    crate::probe::copy_to(world.path("project/foreign").as_path());
+    let flags = ["--allow-read", &foreign];
+    world
+        .smcp(["bundle", "-o", &directory])
+        .args(flags)
+        .args([&reference, "exec", &foreign, "args", "foreign"])
+        .run()
+        .ok();
+    let run = |program: &std::path::Path, state: &str| {
+        let id = format!("{}caged", world.mark());
+        world.program(program, ["--root", &world.text(state), "run", "--bundle", &directory, &id]).run()
+    };
+    assert_eq!(run(&runc, "state-runc").ok().json(), json!(["foreign"]));
+    let smcp = std::path::PathBuf::from(by_name(&world));
+    let refused = run(&smcp, "state-smcp").expect(crate::probe::REFUSED).json();
+    assert!(refused["refused"].as_str().unwrap().contains("os error 13"), "{refused}");
+    // What is smcp's beside config.json is read or refused, and never left out.
+    fs::write(world.path("bundle/smcp.json"), "{}").unwrap();
+    assert!(run(&smcp, "state-smcp").expect(1).stderr().contains("smcp.json"));
+    // By its manifest among the annotations.
+    fs::remove_file(world.path("bundle/smcp.json")).unwrap();
+    assert_eq!(run(&smcp, "state-smcp").ok().json(), json!(["foreign"]));
+    let manifest = json!({
+        "schemaVersion": 1, "name": "test/probe", "version": "1.0.0", "entrypoint": {"args": ["/app/probe"]},
+    });
+    let file = world.path("bundle/config.json");
+    let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    config["annotations"]["info.mcp-hub.smcp.manifest.v1"] = json!(manifest.to_string());
+    fs::write(&file, config.to_string()).unwrap();
+    run(&smcp, "state-smcp").expect(crate::probe::REFUSED);
+}
