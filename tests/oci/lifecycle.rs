@@ -12,28 +12,31 @@ use super::{Containers, cgroups};
 fn a_container_from_create_to_delete() {
     let Some(here) = Containers::new() else { return };
     let bundle = here.bundle("b", &["hang"]);
+    // Cgroups are the machine's, where the same test may run for somebody else.
+    let id = format!("{}alone", here.world.mark());
+    let id = id.as_str();
     bundle.with(|config| config["annotations"] = json!({"org.example.a": "b"}));
-    here.created("alone", &bundle);
-    let created = here.state("alone");
-    assert_eq!((&created["status"], &created["id"]), (&json!("created"), &json!("alone")));
+    here.created(id, &bundle);
+    let created = here.state(id);
+    assert_eq!((&created["status"], &created["id"]), (&json!("created"), &json!(id)));
     assert_eq!(created["bundle"], json!(bundle.directory.canonicalize().unwrap()));
     assert_eq!(created["annotations"], json!({"org.example.a": "b"}));
-    assert_eq!(here.output("alone"), "", "the program has not started");
-    here.oci(["start", "alone"]).run().ok();
-    here.await_status("alone", "running");
-    assert!(here.oci(["start", "alone"]).run().expect(1).stderr().contains("already running"));
-    assert!(here.oci(["delete", "alone"]).run().expect(1).stderr().contains("not stopped"));
+    assert_eq!(here.output(id), "", "the program has not started");
+    here.oci(["start", id]).run().ok();
+    here.await_status(id, "running");
+    assert!(here.oci(["start", id]).run().expect(1).stderr().contains("already running"));
+    assert!(here.oci(["delete", id]).run().expect(1).stderr().contains("not stopped"));
     let listed = here.oci(["list", "--format", "json"]).run().ok().json();
-    assert_eq!((&listed[0]["id"], &listed[0]["status"]), (&json!("alone"), &json!("running")));
-    assert_eq!(here.oci(["list", "-q"]).run().ok().text(), "alone\n");
-    here.oci(["kill", "alone", "KILL"]).run().ok();
-    here.await_status("alone", "stopped");
-    assert_eq!(here.state("alone")["pid"], 0);
-    assert!(here.oci(["kill", "alone", "TERM"]).run().expect(1).stderr().contains("container not running"));
-    assert!(here.oci(["start", "alone"]).run().expect(1).stderr().contains("has stopped"));
-    here.oci(["delete", "alone"]).run().ok();
+    assert_eq!((&listed[0]["id"], &listed[0]["status"]), (&json!(id), &json!("running")));
+    assert_eq!(here.oci(["list", "-q"]).run().ok().text(), format!("{id}\n"));
+    here.oci(["kill", id, "KILL"]).run().ok();
+    here.await_status(id, "stopped");
+    assert_eq!(here.state(id)["pid"], 0);
+    assert!(here.oci(["kill", id, "TERM"]).run().expect(1).stderr().contains("container not running"));
+    assert!(here.oci(["start", id]).run().expect(1).stderr().contains("has stopped"));
+    here.oci(["delete", id]).run().ok();
     here.nothing_left();
-    assert_eq!(cgroups("oci-smcp-alone"), Vec::<std::path::PathBuf>::new());
+    assert_eq!(cgroups(id), Vec::<std::path::PathBuf>::new());
 }
 
 /// What there is not, and what there is already.
@@ -83,6 +86,8 @@ fn what_cannot_be_executed_is_said_at_create() {
     let Some(here) = Containers::new() else { return };
     let bundle = here.bundle("b", &["hang"]);
     fs::write(bundle.rootfs().join("text"), "").unwrap();
+    let id = format!("{}missing", here.world.mark());
+    let id = id.as_str();
     let rows = [
         (json!(["/none"]), "no such file or directory"),
         (json!(["none"]), "executable file not found in $PATH"),
@@ -92,7 +97,7 @@ fn what_cannot_be_executed_is_said_at_create() {
     for (args, words) in rows {
         bundle.with(|config| config["process"]["args"] = args.clone());
         let log = here.world.text("oci.log");
-        let line = ["--log", &log, "--log-format", "json", "create", "--bundle", bundle.path(), "missing"];
+        let line = ["--log", &log, "--log-format", "json", "create", "--bundle", bundle.path(), id];
         let refused = here.oci(line).run().expect(1);
         let lines = fs::read_to_string(&log).unwrap();
         let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
@@ -102,7 +107,7 @@ fn what_cannot_be_executed_is_said_at_create() {
         assert!(refused.stderr().contains(message), "{}", refused.stderr());
     }
     here.nothing_left();
-    assert!(cgroups("oci-smcp-missing").is_empty());
+    assert!(cgroups(id).is_empty());
 }
 
 /// Two hundred one after the other, twenty at once: nothing is left.
