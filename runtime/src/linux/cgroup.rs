@@ -330,12 +330,17 @@ fn kill_all(directory: &Path) {
     }
 }
 
+/// Whether a cgroup is one that a run makes. Others may begin with smcp's name, too: somebody's container or unit.
+fn is_of_a_run(name: &str) -> bool {
+    name.strip_prefix(PREFIX).is_some_and(|run| Ulid::from_string(run).is_ok())
+}
+
 /// Removes what a killed smcp left beside: a directory that nobody holds. A process in it has nobody either.
 fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
-        if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes())
+        if entry.file_name().to_str().is_some_and(is_of_a_run)
             && let Ok(_held) = hold(&path)
         {
             kill_all(&path);
@@ -467,5 +472,13 @@ mod tests {
     fn the_quota_is_the_rate_and_never_below_what_the_kernel_takes() {
         let limits = |cpu_millis| Watched { cpu_millis, ..Watched::from(&bundle::Limits::default()) };
         assert_eq!([quota(&limits(2500)), quota(&limits(1))], [2_500_000, 1000]);
+    }
+
+    #[test]
+    fn a_cgroup_of_somebody_else_is_not_taken_for_a_runs() {
+        assert!(is_of_a_run(&format!("smcp-{}", Ulid::nil())));
+        for name in ["smcp-", "smcp-web", "smcp-agent.service", "smcp-01ARZ3NDEKTSV4RRFFQ69G5FA", "other"] {
+            assert!(!is_of_a_run(name), "{name}");
+        }
     }
 }
