@@ -111,12 +111,20 @@ impl Runtime {
                 return Err(Error::State(format!("cannot delete container that is not stopped: {}", status.name())));
             }
         }
-        let warning = match self.container(id)?.delete(true) {
-            Err(why @ LibcontainerError::Hook(_)) => Some(format!("poststop hook: {}", chain(&why))),
-            deleted => deleted.map(|()| None).map_err(Error::of("removing the container"))?,
+        let warning = match self.take_down(id) {
+            // A process that is reaped while libcontainer looks at it; the next look finds none.
+            Err(why) if why.to_string().contains("File not found: /proc/") => self.take_down(id)?,
+            taken => taken?,
         };
         remove(&directory)?;
         Ok(warning)
+    }
+
+    fn take_down(&self, id: &str) -> Result<Option<String>, Error> {
+        match self.container(id)?.delete(true) {
+            Err(why @ LibcontainerError::Hook(_)) => Ok(Some(format!("poststop hook: {}", chain(&why)))),
+            deleted => deleted.map(|()| None).map_err(Error::of("removing the container")),
+        }
     }
 
     /// Kills the first process, with which a PID namespace ends, and waits for its end.
