@@ -205,7 +205,12 @@ fn program(architecture: Architecture, programs: &Programs, around: Around) -> V
 fn assembled(architecture: Architecture, programs: &Programs, around: Around, told: &[&str]) -> Vec<Instruction> {
     let mut code =
         vec![load(ARCHITECTURE), jump_if_equal(architecture.audit(), 1, 0), answer(Answer::Kill), load(NUMBER)];
-    code.extend(search(&ranges(architecture, programs, around, told)));
+    let leaf = |range: &Range| {
+        let mut code: Vec<_> = range.conditions.iter().flat_map(|condition| refuse_where(condition.all)).collect();
+        code.push(answer(range.answer));
+        code
+    };
+    code.extend(search(&ranges(architecture, programs, around, told), &|range| range.first, &leaf));
     code
 }
 
@@ -257,11 +262,12 @@ fn in_force(unless: Unless, programs: &Programs, around: Around) -> bool {
     }
 }
 
-/// A binary search over the ranges, with the number in the accumulator.
-fn search(ranges: &[Range]) -> Vec<Instruction> {
+/// A binary search over ranges of numbers, the lowest first, with the number in the accumulator: where each begins by `first`,
+/// and what is done there by `leaf`.
+pub fn search<R>(ranges: &[R], first: &impl Fn(&R) -> u32, leaf: &impl Fn(&R) -> Vec<Instruction>) -> Vec<Instruction> {
     let [only] = ranges else {
         let (left, right) = ranges.split_at(ranges.len() / 2);
-        let (left, first, right) = (search(left), right[0].first, search(right));
+        let (left, first, right) = (search(left, first, leaf), first(&right[0]), search(right, first, leaf));
         let mut code = match u8::try_from(left.len()) {
             Ok(length) => vec![jump_if_at_least(first, length, 0)],
             Err(_) => vec![jump_if_at_least(first, 0, 1), jump(left.len())],
@@ -270,9 +276,7 @@ fn search(ranges: &[Range]) -> Vec<Instruction> {
         code.extend(right);
         return code;
     };
-    let mut code: Vec<_> = only.conditions.iter().flat_map(|condition| refuse_where(condition.all)).collect();
-    code.push(answer(only.answer));
-    code
+    leaf(only)
 }
 
 /// Refuses where all tests hold, else falls through to what follows.

@@ -15,7 +15,7 @@ use super::Error;
 use super::syscalls::Architecture;
 use crate::linux::seccomp::{
     ARCHITECTURE, ARGUMENTS, NUMBER, and, answer_by as answer, jump, jump_if_at_least, jump_if_equal, jump_if_more,
-    load,
+    load, search,
 };
 use crate::linux::sys::{self, Instruction};
 
@@ -182,7 +182,7 @@ fn assemble(architectures: &[Architecture], rules: &BTreeMap<String, Rule>, defa
             ranges = once;
         }
         ranges.push(Range { first: SKIPPED, code: vec![answer(default)] });
-        block.extend(search(&ranges));
+        block.extend(search(&ranges, &|range| range.first, &|range| range.code.clone()));
         code.push(jump_if_equal(architecture.audit(), 1, 0));
         code.push(jump(block.len()));
         code.extend(block);
@@ -275,22 +275,6 @@ fn test(condition: &LinuxSeccompArg, rest: u8) -> Vec<Instruction> {
         LinuxSeccompOperator::ScmpCmpLe => order(jump_if_more, false),
         LinuxSeccompOperator::ScmpCmpLt => order(jump_if_at_least, false),
     }
-}
-
-/// A binary search over the ranges, with the number in the accumulator.
-fn search(ranges: &[Range]) -> Vec<Instruction> {
-    let [only] = ranges else {
-        let (left, right) = ranges.split_at(ranges.len() / 2);
-        let (left, first, right) = (search(left), right[0].first, search(right));
-        let mut code = match u8::try_from(left.len()) {
-            Ok(length) => vec![jump_if_at_least(first, length, 0)],
-            Err(_) => vec![jump_if_at_least(first, 0, 1), jump(left.len())],
-        };
-        code.extend(left);
-        code.extend(right);
-        return code;
-    };
-    only.code.clone()
 }
 
 #[cfg(test)]
