@@ -311,42 +311,29 @@ fn summary(
 }
 
 fn in_json(found: &Looked, smcp: &str, outcomes: &BTreeMap<Place, Outcome>) -> Value {
-    let row = |row: &Row| {
-        let mut value = match &row.state {
-            Err(Left::Caged(reference)) => json!({"state": "caged", "reference": reference}),
-            Err(Left::Alone(why)) => json!({"state": "left", "why": why}),
-            Ok(open) => {
-                let invocation = &open.invocation;
-                let mut value = json!({
-                    "state": "open",
-                    "reference": invocation.reference,
-                    "words": open.words(smcp),
-                    "replaced": invocation.replaced,
-                    "today": invocation.today,
-                    "granted": invocation.granted,
-                    "notes": invocation.notes,
-                });
-                match outcomes.get(&place(found, row)) {
-                    Some(Outcome::Adopted) => value["state"] = json!("adopted"),
-                    Some(Outcome::Left(why)) => {
-                        value["state"] = json!("failed");
-                        value["why"] = json!(why);
-                    }
-                    None => {}
+    found.in_json(|row| match &row.state {
+        Err(Left::Caged(reference)) => json!({"state": "caged", "reference": reference}),
+        Err(Left::Alone(why)) => json!({"state": "left", "why": why}),
+        Ok(open) => {
+            let invocation = &open.invocation;
+            let mut value = json!({
+                "state": "open",
+                "reference": invocation.reference,
+                "words": open.words(smcp),
+                "replaced": invocation.replaced,
+                "today": invocation.today,
+                "granted": invocation.granted,
+                "notes": invocation.notes,
+            });
+            match outcomes.get(&place(found, row)) {
+                Some(Outcome::Adopted) => value["state"] = json!("adopted"),
+                Some(Outcome::Left(why)) => {
+                    value["state"] = json!("failed");
+                    value["why"] = json!(why);
                 }
-                value
+                None => {}
             }
-        };
-        value["name"] = json!(row.key.name);
-        value["command"] = json!(row.shown);
-        value["within"] = json!(row.key.within);
-        value
-    };
-    json!({
-        "client": found.client.id,
-        "path": found.path.display().to_string(),
-        "project": found.project.as_ref().map(|project| project.display().to_string()),
-        "error": found.file.as_ref().err(),
-        "servers": found.rows.iter().map(row).collect::<Vec<_>>(),
+            value
+        }
     })
 }

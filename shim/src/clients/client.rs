@@ -62,23 +62,13 @@ fn print(found: &Looked) {
 }
 
 fn in_json(found: &Looked) -> Value {
-    let row = |row: &Row| {
+    found.in_json(|row| {
         let (caged, reference, why) = match &row.state {
             Err(Left::Caged(reference)) => (true, Some(reference), None),
             Err(Left::Alone(why)) => (false, None, Some(why)),
             Ok(open) => (false, Some(&open.invocation.reference), None),
         };
-        json!({
-            "name": row.key.name, "within": row.key.within, "caged": caged, "command": row.shown,
-            "reference": reference, "why": why,
-        })
-    };
-    json!({
-        "client": found.client.id,
-        "path": found.path.display().to_string(),
-        "project": found.project.as_ref().map(|project| project.display().to_string()),
-        "error": found.file.as_ref().err(),
-        "servers": found.rows.iter().map(row).collect::<Vec<_>>(),
+        json!({"caged": caged, "reference": reference, "why": why})
     })
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use distribution::{Packages, Secret};
+use serde_json::{Value, json};
 
 use super::edit::Key;
 use super::entries::{Entry, entries};
@@ -27,6 +28,26 @@ pub struct Looked {
     pub file: Result<ConfigFile, String>,
     /// What stands in it.
     pub rows: Vec<Row>,
+}
+
+impl Looked {
+    /// The file as JSON, with each server by what `about` says of it, an object.
+    pub fn in_json(&self, about: impl Fn(&Row) -> Value) -> Value {
+        let row = |row: &Row| {
+            let mut value = about(row);
+            value["name"] = json!(row.key.name);
+            value["command"] = json!(row.shown);
+            value["within"] = json!(row.key.within);
+            value
+        };
+        json!({
+            "client": self.client.id,
+            "path": self.path.display().to_string(),
+            "project": self.project.as_ref().map(|project| project.display().to_string()),
+            "error": self.file.as_ref().err(),
+            "servers": self.rows.iter().map(row).collect::<Vec<_>>(),
+        })
+    }
 }
 
 /// One server.
