@@ -1,11 +1,13 @@
 //! Packages of smcp in the hands of other tools, and what these push in the hands of smcp. They run containers as root alone
 //! without more being set up.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::json;
 
 use crate::build::source;
+use crate::command::{Ended, Running};
 use crate::patience::{PATIENCE, within};
 use crate::world::{User, World};
 use crate::{needs, registry};
@@ -49,28 +51,49 @@ fn containerd_runs_a_package() {
         return;
     }
     let world = World::new(User::Root);
-    let (Some(containerd), Some(ctr)) =
-        (needs::program("containerd", "containerd"), needs::program("ctr", "containerd"))
-    else {
-        return;
-    };
-    let Some(reference) = pushed(&world) else { return };
-    let [config, root, state, socket] =
-        ["config.toml", "root", "state", "socket"].map(|name| world.text(&format!("containerd-{name}")));
-    world.file("containerd-config.toml", "version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n");
-    let line = ["--config", &config, "--root", &root, "--state", &state, "--address", &socket];
-    let daemon = world.program(&containerd, line).start();
-    let ctr = |line: &[&str]| world.program(&ctr, ["--address", &socket]).args(line).within(SLOW).run();
-    let answers = within(PATIENCE, || (ctr(&["version"]).code() == 0).then_some(()));
-    assert!(answers.is_some(), "containerd does not answer");
-    ctr(&["images", "pull", "--plain-http", "--snapshotter", "native", &reference]).ok();
+    let (Some(containerd), Some(reference)) = (Containerd::start(&world), pushed(&world)) else { return };
+    containerd.ctr(&["images", "pull", "--plain-http", "--snapshotter", "native", &reference]).ok();
     let container = world.mark().trim_end_matches('-');
     let run = ["run", "--rm", "--snapshotter", "native", &reference, container];
     // ctr takes what follows in place of the entry point.
-    let told = ctr(&[&run[..], &["/app/probe", "args", "by containerd"]].concat()).ok();
+    let told = containerd.ctr(&[&run[..], &["/app/probe", "args", "by containerd"]].concat()).ok();
     assert_eq!(told.json(), json!(["by containerd"]));
-    daemon.signal(rustix::process::Signal::TERM);
-    daemon.wait();
+    containerd.end();
+}
+
+/// A containerd of a test's own, without Kubernetes' part.
+pub struct Containerd<'w> {
+    world: &'w World,
+    daemon: Running,
+    ctr: PathBuf,
+    socket: String,
+}
+
+impl<'w> Containerd<'w> {
+    /// Starts it, and waits until it answers. `None` where it is not installed.
+    pub fn start(world: &'w World) -> Option<Containerd<'w>> {
+        let (daemon, ctr) = (needs::program("containerd", "containerd")?, needs::program("ctr", "containerd")?);
+        let [config, root, state, socket] =
+            ["config.toml", "root", "state", "socket"].map(|name| world.text(&format!("containerd-{name}")));
+        world.file("containerd-config.toml", "version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n");
+        let line = ["--config", &config, "--root", &root, "--state", &state, "--address", &socket];
+        let daemon = world.program(&daemon, line).start();
+        let started = Containerd { world, daemon, ctr, socket };
+        let answers = within(PATIENCE, || (started.ctr(&["version"]).code() == 0).then_some(()));
+        assert!(answers.is_some(), "containerd does not answer");
+        Some(started)
+    }
+
+    /// Runs ctr with it.
+    pub fn ctr(&self, line: &[&str]) -> Ended {
+        self.world.program(&self.ctr, ["--address", &self.socket]).args(line).within(SLOW).run()
+    }
+
+    /// Ends it.
+    pub fn end(self) {
+        self.daemon.signal(rustix::process::Signal::TERM);
+        self.daemon.wait();
+    }
 }
 
 /// buildah makes an image of files and pushes it in both forms.

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::by_name;
 use crate::command::Ended;
-use crate::elsewhere::{SLOW, pushed};
+use crate::elsewhere::{Containerd, SLOW, pushed};
 use crate::needs;
 use crate::patience::{PATIENCE, within};
 use crate::world::{User, World};
@@ -101,20 +101,8 @@ fn containerd_with_smcp_as_its_runtime() {
         return;
     }
     let world = World::new(User::Root);
-    let (Some(containerd), Some(ctr)) =
-        (needs::program("containerd", "containerd"), needs::program("ctr", "containerd"))
-    else {
-        return;
-    };
-    let Some(reference) = pushed(&world) else { return };
-    let [config, root, state, socket] =
-        ["config.toml", "root", "state", "socket"].map(|name| world.text(&format!("containerd-{name}")));
-    world.file("containerd-config.toml", "version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n");
-    let line = ["--config", &config, "--root", &root, "--state", &state, "--address", &socket];
-    let daemon = world.program(&containerd, line).start();
-    let ctr = |line: &[&str]| world.program(&ctr, ["--address", &socket]).args(line).within(SLOW).run();
-    let answers = within(PATIENCE, || (ctr(&["version"]).code() == 0).then_some(()));
-    assert!(answers.is_some(), "containerd does not answer");
+    let (Some(containerd), Some(reference)) = (Containerd::start(&world), pushed(&world)) else { return };
+    let ctr = |line: &[&str]| containerd.ctr(line);
     ctr(&["images", "pull", "--plain-http", "--snapshotter", "native", &reference]).ok();
     let id = world.mark().trim_end_matches('-');
     let runtime = by_name(&world);
@@ -143,8 +131,7 @@ fn containerd_with_smcp_as_its_runtime() {
     let removed = ctr(&["tasks", "rm", id]).ok();
     assert!(removed.stderr().contains("exit code 9"), "{}", removed.stderr());
     ctr(&["containers", "rm", id]).ok();
-    daemon.signal(rustix::process::Signal::TERM);
-    daemon.wait();
+    containerd.end();
 }
 
 /// containerd reads the configuration that docs/containerd.md shows, with the runtime for Kubernetes in it.
