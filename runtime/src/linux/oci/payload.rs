@@ -4,19 +4,21 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use libcontainer::oci_spec::runtime::Spec;
 use libcontainer::workload::{Executor, ExecutorError, ExecutorSetEnvsError, ExecutorValidationError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Access, AtFlags};
 use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::CapabilitySets;
 use serde_json::Value;
 
@@ -161,22 +163,29 @@ impl Payload {
             // A hook need not read it.
             let _ = stdin.write_all(state.to_string().as_bytes());
         }
-        let patience = hook["timeout"].as_u64().map(Duration::from_secs);
-        let begin = Instant::now();
-        let status = loop {
-            match patience {
-                None => break child.wait().map_err(|why| why.to_string())?,
-                Some(patience) if begin.elapsed() > patience => {
-                    let _ = child.kill();
-                    return Err(format!("not done within {} s", patience.as_secs()));
-                }
-                Some(_) => match child.try_wait().map_err(|why| why.to_string())? {
-                    Some(status) => break status,
-                    None => std::thread::sleep(Duration::from_millis(5)),
-                },
-            }
-        };
+        if let Some(seconds) = hook["timeout"].as_u64()
+            && !ends_within(&child, Duration::from_secs(seconds)).map_err(|why| why.to_string())?
+        {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("not done within {seconds} s"));
+        }
+        let status = child.wait().map_err(|why| why.to_string())?;
         if status.success() { Ok(()) } else { Err(status.to_string()) }
+    }
+}
+
+/// Whether a child ends in that time. It is not waited for.
+fn ends_within(child: &Child, patience: Duration) -> io::Result<bool> {
+    let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    let deadline = Instant::now() + patience;
+    loop {
+        let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).unwrap_or_default();
+        match poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&left)) {
+            Ok(count) => return Ok(count > 0),
+            Err(Errno::INTR) => {}
+            Err(why) => return Err(why.into()),
+        }
     }
 }
 
