@@ -125,7 +125,7 @@ fn diff(client: &Client, file: &ConfigFile, row: &Row, open: &Open, smcp: &str) 
     entry.start(&client.shape).map_or_else(
         |_| Vec::new(),
         |start| {
-            let changes = put(text.text, client.dialect, &start, open.invocation.replaced, &open.words(smcp));
+            let changes = put(text.text, client.dialect, &start, open.invocation.replaced, &open.masked(smcp));
             lines(text.text, client.dialect, (&root, entry.value.span()), &start, &changes)
         },
     )
@@ -319,7 +319,7 @@ fn in_json(found: &Looked, smcp: &str, outcomes: &BTreeMap<Place, Outcome>) -> V
             let mut value = json!({
                 "state": "open",
                 "reference": invocation.reference,
-                "words": open.words(smcp),
+                "words": open.masked(smcp),
                 "replaced": invocation.replaced,
                 "today": invocation.today,
                 "granted": invocation.granted,

@@ -75,6 +75,12 @@ pub struct Open {
 }
 
 impl Open {
+    /// The same as [`Open::words`], for people.
+    pub fn masked(&self, smcp: &str) -> Vec<String> {
+        let words = self.words(smcp);
+        masked(&words.iter().map(String::as_str).collect::<Vec<_>>(), self.invocation.flags.len() + 2)
+    }
+
     /// The words in the place of those that are replaced.
     pub fn words(&self, smcp: &str) -> Vec<String> {
         let Invocation { flags, reference, .. } = &self.invocation;
@@ -193,15 +199,22 @@ fn of_file(file: &str, project: Option<&Path>) -> Result<Vec<(String, Secret)>, 
     Ok(lines.filter_map(pair).collect())
 }
 
-/// A command line for people: what stands behind a flag that tells of a secret is left out.
+/// A command line for people.
 fn shown(words: &[&str]) -> String {
-    let hidden = hidden(words);
-    let word = |(word, hidden): (&&str, bool)| match word.split_once('=') {
-        Some((name, _)) if hidden => format!("{name}=…"),
-        None if hidden => "…".to_owned(),
-        _ => (*word).to_owned(),
+    masked(words, 0).join(" ")
+}
+
+/// The words of a command line without what may be a secret. What follows `--secret` and `--env` are names in the first `ours` of them,
+/// which smcp has made.
+pub fn masked(words: &[&str], ours: usize) -> Vec<String> {
+    let is_name = |at: usize| at > 0 && at < ours && matches!(words[at - 1], "--secret" | "--env");
+    let word = |(at, hidden): (usize, bool)| match words[at].split_once('=') {
+        Some((name, _)) if hidden && is_plain(name) && tells(&plain(name)) => format!("{name}=…"),
+        None if is_name(at) => words[at].to_owned(),
+        _ if hidden => "…".to_owned(),
+        _ => words[at].to_owned(),
     };
-    words.iter().zip(hidden).map(word).collect::<Vec<_>>().join(" ")
+    hidden(words).into_iter().enumerate().map(word).collect()
 }
 
 /// Whether each word of a command line may be a secret.
@@ -209,17 +222,30 @@ pub fn hidden(words: &[&str]) -> Vec<bool> {
     let tells_of = |word: &str| tells(&plain(word.split('=').next().unwrap_or(word)));
     let behind =
         |at: usize| at > 0 && words[at - 1].starts_with('-') && !words[at - 1].contains('=') && tells_of(words[at - 1]);
-    // What follows `--secret` and `--env` of smcp's are names.
-    let is_ours = |at: usize| at > 0 && matches!(words[at - 1], "--secret" | "--env" | "-e");
+    // What stands before any `=` or `:` may be the name of what follows: a variable, a header, a part of an address.
+    let named = |word: &str| {
+        word.match_indices(['=', ':']).any(|(end, _)| {
+            let name = word[..end].trim_end_matches('"').rsplit(|letter| !is_of_a_name(letter)).next();
+            name.is_some_and(|name| tells(&plain(name)))
+        })
+    };
     let within = |at: usize| {
-        words[at].contains('=') && tells_of(words[at])
+        named(words[at])
             || words[at].to_ascii_lowercase().contains("authorization") && words[at].contains(':')
             || words[at].contains("Bearer ")
             || words[at]
                 .split_once("://")
                 .is_some_and(|(_, rest)| rest.split('/').next().unwrap_or_default().contains('@'))
     };
-    (0..words.len()).map(|at| within(at) || behind(at) && !is_ours(at)).collect()
+    (0..words.len()).map(|at| within(at) || behind(at)).collect()
+}
+
+fn is_of_a_name(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || "-_.".contains(letter)
+}
+
+fn is_plain(name: &str) -> bool {
+    name.chars().all(is_of_a_name)
 }
 
 fn plain(flag: &str) -> String {
@@ -238,9 +264,25 @@ mod tests {
             (&["npx", "x", "ACME_TOKEN=hunter2"], "npx x ACME_TOKEN=…"),
             (&["npx", "x", "--header", "Authorization: Bearer hunter2"], "npx x --header …"),
             (&["npx", "git+https://me:hunter2@x.test/a"], "npx …"),
-            (&["smcp", "run", "--secret", "API_KEY", "npm:x"], "smcp run --secret API_KEY npm:x"),
+            (&["npx", "x", "--header", "Authorization: Basic aHVudGVyMg=="], "npx x --header …"),
+            (&["npx", "x", "--header", "X-Api-Key: hunter2"], "npx x --header …"),
+            (&["npx", "x", "postgres://me:hunter2@h/db?sslmode=off"], "npx x …"),
+            (&["npx", "x", "https://h/?a=1&api_key=hunter2"], "npx x …"),
+            (&["npx", "x", "--token", "aHVudGVyMg=="], "npx x --token …"),
+            (&["npx", "x", "{\"password\":\"hunter2\"}"], "npx x …"),
+            // Whose flag it is nobody knows.
+            (&["npx", "x", "--secret", "hunter2"], "npx x --secret …"),
+            (&["npx", "x", "--root", "/home/me/a:b", "LOG=debug"], "npx x --root /home/me/a:b LOG=debug"),
         ] {
             assert_eq!(shown(words), want);
         }
+    }
+
+    #[test]
+    fn names_are_shown_in_what_smcp_has_made() {
+        let words =
+            ["smcp", "run", "--secret", "API_KEY", "--env", "DB=x://me:hunter2@h", "npm:x", "--secret", "hunter2"];
+        let want = ["smcp", "run", "--secret", "API_KEY", "--env", "…", "npm:x", "--secret", "…"];
+        assert_eq!(masked(&words, 6), want);
     }
 }

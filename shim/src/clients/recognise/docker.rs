@@ -3,6 +3,7 @@
 use distribution::Reference;
 
 use super::{Left, Line, alone};
+use crate::clients::look::hidden;
 use crate::secrets::tells;
 
 /// What a flag of docker's is to smcp.
@@ -114,7 +115,7 @@ struct File {
 fn variable(text: &str, flags: &mut Vec<String>, names: &mut Vec<String>) -> Result<(), Left> {
     match text.split_once('=') {
         None => names.push(text.to_owned()),
-        Some((name, value)) if tells(name) && !value.is_empty() => {
+        Some((name, value)) if !value.is_empty() && (tells(name) || hidden(&[text])[0]) => {
             return Err(alone(format!(
                 "the value of {name} stands on docker's command line: put it among the client's variables, and `-e {name}` in its place"
             )));
