@@ -180,7 +180,7 @@ pub fn ready(
     let mut command = Command::new("/proc/self/exe");
     command.arg0("smcp");
     if is_plain {
-        command.args(["run", "--dry-run", "--json"]);
+        command.args(["run", "--dry-run"]);
     } else {
         command.arg("pull");
     }
@@ -190,9 +190,7 @@ pub fn ready(
     if is_plain {
         command.args(flags).arg(reference).args(args);
     } else {
-        // What decides how it is made.
-        let making = flags.windows(2).filter(|pair| ["--bin", "--runtime"].contains(&pair[0].as_str()));
-        command.args(making.flatten()).arg(reference);
+        command.args(making(flags)).arg(reference);
     }
     if let Some(project) = project {
         command.current_dir(project);
@@ -207,6 +205,20 @@ pub fn ready(
     let line = |start: &str| said.lines().find_map(|line| line.strip_prefix(start)).map(str::to_owned);
     let why = line("error: ").unwrap_or_else(|| format!("smcp ended with {}", ended.status));
     Err(line("hint: ").map_or(why.clone(), |hint| format!("{why} (hint: {hint})")))
+}
+
+/// The flags of a run that decide how its package is made and where it comes from, which `pull` has, too.
+fn making(flags: &[String]) -> Vec<&String> {
+    const MAKING: [&str; 4] = ["--bin", "--runtime", "--allow-scripts", "--registry"];
+    let mut making = Vec::new();
+    for (at, flag) in flags.iter().enumerate() {
+        match flag.split_once('=') {
+            Some((name, _)) if MAKING.contains(&name) => making.push(flag),
+            None if MAKING.contains(&flag.as_str()) => making.extend(flags[at..].iter().take(2)),
+            _ => {}
+        }
+    }
+    making
 }
 
 /// Writes the files, each in one step, after what they were is kept.
