@@ -316,9 +316,23 @@ fn undo_loses_nothing(world: &World) {
     told.explains(&["could not be put back", "state/smcp/clients"]);
     assert!(told.text().contains("does not start smcp any more"), "{}", told.text());
     assert_eq!(fs::read_to_string(&path).unwrap(), own);
+    // And what was added to what smcp wrote is not smcp's to take out.
+    fs::write(&path, adopted.replace("\"npm:@acme/hello\"", "\"npm:@acme/hello\", \"mine\""))
+        .expect("the world is ours");
+    let told = world.smcp(["undo", "--entries"]).run().expect(1);
+    assert!(told.text().contains("was changed since"), "{}", told.text());
+    assert!(fs::read_to_string(&path).unwrap().contains("mine"));
     // Somebody put it back by hand: nothing is left to be done.
     fs::write(&path, &want).expect("the world is ours");
     world.smcp(["undo"]).run().ok();
+    // What was added to a file that was changed since goes out of it again.
+    world.smcp(["client", "add", "cursor", "--name", "more", crate::image::probe_reference()]).run().ok();
+    let added = fs::read_to_string(&path).unwrap();
+    fs::write(&path, added.replace("dark", "light")).expect("the world is ours");
+    world.smcp(["undo"]).run().expect(1);
+    world.smcp(["undo", "--entries"]).run().ok();
+    assert_eq!(fs::read_to_string(&path).unwrap(), want.replace("dark", "light"));
+    fs::write(&path, &want).expect("the world is ours");
     // Changes are undone one after another.
     fs::write(&other, before).expect("the world is ours");
     adopt(world, &registry, &["--yes", "cursor"]).run().ok();

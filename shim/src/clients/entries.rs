@@ -1,6 +1,8 @@
 //! The servers of a client's file: what each starts, and where that stands.
 
-use distribution::Secret;
+use std::collections::BTreeMap;
+
+use distribution::{Digest, Secret};
 
 use super::table::{ANY, Shape};
 use super::tree::{List, Map, Member, Node};
@@ -16,6 +18,8 @@ pub struct Entry<'n> {
     pub holder: Holder<'n>,
     /// What stands for it.
     pub value: &'n Node,
+    /// Another entry has its name, so that it is not plain which of them the client takes.
+    pub is_twice: bool,
 }
 
 /// What holds entries.
@@ -50,20 +54,25 @@ pub fn entries<'n>(root: &'n Node, shape: &Shape) -> Vec<Entry<'n>> {
             Node::Map(map) => {
                 for (at, Member { name, value, .. }) in map.members.iter().enumerate() {
                     let (name, within) = (name.clone(), within.clone());
-                    found.push(Entry { name, within, holder: Holder::Map(map, at), value });
+                    found.push(Entry { name, within, holder: Holder::Map(map, at), value, is_twice: false });
                 }
             }
             Node::List(list) => {
                 for (at, value) in list.items.iter().enumerate() {
                     let name = value.map().and_then(|map| map.get("name")).and_then(Node::text);
                     let name = name.map_or_else(|| format!("#{}", at + 1), str::to_owned);
-                    found.push(Entry { name, within: within.clone(), holder: Holder::List(list, at), value });
+                    let (within, holder) = (within.clone(), Holder::List(list, at));
+                    found.push(Entry { name, within, holder, value, is_twice: false });
                 }
             }
             _ => {}
         });
     }
     found.sort_by_key(|entry| entry.value.span().start);
+    let mut seen: BTreeMap<(String, Option<String>), usize> = BTreeMap::new();
+    let key = |entry: &Entry<'_>| (entry.name.clone(), entry.within.clone());
+    found.iter().for_each(|entry| *seen.entry(key(entry)).or_default() += 1);
+    found.iter_mut().for_each(|entry| entry.is_twice = seen[&key(entry)] > 1);
     found
 }
 
@@ -79,6 +88,13 @@ fn walk<'n>(node: &'n Node, path: &[&str], within: Option<String>, found: &mut d
     }
 }
 
+impl Start<'_> {
+    /// Of its words, each behind its length.
+    pub fn digest(&self) -> Digest {
+        Digest::of(self.words.iter().map(|(word, _)| format!("{} {word}\n", word.len())).collect::<String>())
+    }
+}
+
 impl<'n> Entry<'n> {
     /// What stands for it in words, beside its file: `projects./work.NAME`.
     pub fn title(&self) -> String {
@@ -88,24 +104,12 @@ impl<'n> Entry<'n> {
         }
     }
 
-    /// Whether two entries have this name, so that it is not plain which of them the client takes.
-    pub fn is_twice(&self) -> bool {
-        match self.holder {
-            Holder::Map(map, _) => map.has_twice(&self.name),
-            Holder::List(list, _) => {
-                let of =
-                    |item: &Node| item.map().and_then(|map| map.get("name")).and_then(Node::text) == Some(&self.name);
-                list.items.iter().filter(|item| of(item)).count() > 1
-            }
-        }
-    }
-
     /// What the client starts.
     ///
     /// # Errors
     /// Why that is not plain, or it starts nothing: for people.
     pub fn start(&self, shape: &Shape) -> Result<Start<'n>, String> {
-        if self.is_twice() {
+        if self.is_twice {
             return Err("its name stands twice".into());
         }
         let map = self.value.map().ok_or("it is no map")?;

@@ -25,6 +25,8 @@ pub fn added(client: &Client, text: &str, name: &str, words: &[String]) -> Resul
             vec![(0..text.len(), format!("{text}{{{end}  {member}{end}}}{end}"))]
         }
         (_, Dialect::Toml) => vec![(text.len()..text.len(), shown.in_toml(place, text))],
+        // Clients differ in which of the two they take.
+        (Some(Node::Map(root)), _) if root.has_twice(place) => return Err(by_hand(place)),
         (Some(Node::Map(root)), Dialect::Json) => match root.get(place) {
             Some(Node::Map(servers)) => {
                 appended(text, servers, &|at| shown.in_json(at, &unit(text), newline(text)), name)
@@ -219,7 +221,7 @@ pub fn removed(client: &Client, text: &str, key: &Key) -> Result<String, String>
     let root = client.dialect.read(text).map_err(|why| why.to_string())?.ok_or("it is empty")?;
     let all = entries(&root, &client.shape);
     let entry = all.iter().find(|entry| key.is_of(entry)).ok_or_else(|| format!("it has no server {}", key.name))?;
-    if entry.is_twice() {
+    if entry.is_twice {
         return Err(format!("{} stands there twice", key.name));
     }
     let changes = match (client.dialect, entry.holder) {

@@ -11,9 +11,12 @@ use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
 use super::edit::Key;
-use super::file::{ConfigFile, make};
+use super::entries::entries;
+use super::file::{ConfigFile, make, text_of};
+use super::table::Client;
 use crate::exit::{self, Failure};
 use crate::settings::{Settings, write_in_one_step};
+use crate::show;
 
 /// One change of some files.
 #[derive(Debug, Serialize, Deserialize)]
@@ -44,6 +47,8 @@ pub struct Changed {
     pub copy: String,
     /// The entries that were changed.
     pub entries: Vec<Key>,
+    /// Of what each of them starts since, none where it is gone.
+    pub starts: Vec<Option<Digest>>,
     /// The program that they start since.
     pub program: String,
 }
@@ -107,8 +112,18 @@ impl Rewrite {
             after: Digest::of(&self.bytes),
             copy: number.to_string(),
             entries: self.entries.clone(),
+            starts: self.entries.iter().map(|key| self.start(key)).collect(),
             program: program.to_owned(),
         }
+    }
+
+    /// What an entry will start.
+    fn start(&self, key: &Key) -> Option<Digest> {
+        let client = Client::named(self.client)?;
+        let root = client.dialect.read(text_of(&self.bytes).ok()?.text).ok()??;
+        let entries = entries(&root, &client.shape);
+        let entry = entries.iter().find(|entry| key.is_of(entry))?;
+        Some(entry.start(&client.shape).ok()?.digest())
     }
 
     fn write(&self) -> Result<(), String> {
@@ -153,7 +168,10 @@ pub fn carry_out(
         // There is nothing to undo of them.
         let mut written = done.iter().map(Result::is_ok);
         kept.record.files.retain(|_| written.next().unwrap_or_default());
-        kept.write()?;
+        // The others are changed by now, and what says too much is found out by an undo.
+        if let Err(why) = kept.write() {
+            show::warn(&why.message);
+        }
     }
     Ok(done)
 }
@@ -204,7 +222,10 @@ impl Kept {
     pub fn write(&self) -> Result<(), Failure> {
         let done = match self.record.files.is_empty() {
             true => fs::remove_dir_all(&self.directory),
-            false => write_in_one_step(&self.directory.join(FILE), &self.record, 0o600),
+            // On the disk before a client's file is: it is what leads back.
+            false => write_in_one_step(&self.directory.join(FILE), &self.record, 0o600)
+                .and_then(|()| File::open(self.directory.join(FILE))?.sync_all())
+                .and_then(|()| File::open(&self.directory)?.sync_all()),
         };
         done.map_err(|why| unwritable(&self.directory, &why))
     }

@@ -7,6 +7,7 @@ use distribution::Digest;
 use super::edit::{Change, Key, changed};
 use super::entries::{Entry, entries};
 use super::file::{ConfigFile, text_of};
+use super::insert::removed;
 use super::record::{Changed, Kept, newest, turn};
 use super::table::Client;
 use crate::cli;
@@ -88,23 +89,35 @@ fn entries_of(file: &Changed, kept: &Kept) -> Result<&'static str, String> {
     now.can_be_replaced()?;
     let text = now.text()?;
     let mut after = text.text.to_owned();
-    for key in &file.entries {
-        after = put_back(client, old, &after, key, &file.program)?;
+    for (key, start) in file.entries.iter().zip(&file.starts) {
+        after = put_back(client, old, &after, key, (&file.program, start.as_ref()))?;
     }
     now.replace(&text.bytes_of(&after)).map(|()| "what smcp changed in it is as it was")
 }
 
-fn put_back(client: &Client, old: &str, now: &str, key: &Key, program: &str) -> Result<String, String> {
+/// A text with one entry as it was in the old one. It has to start what smcp wrote: this program, and the same words.
+fn put_back(
+    client: &Client,
+    old: &str,
+    now: &str,
+    key: &Key,
+    (program, words): (&str, Option<&Digest>),
+) -> Result<String, String> {
     let read = |text: &str| client.dialect.read(text).map_err(|why| why.to_string())?.ok_or("it is empty".to_owned());
     let (was, is) = (read(old)?, read(now)?);
     let (was, is) = (entries(&was, &client.shape), entries(&is, &client.shape));
     let find = |entries: &[Entry<'_>]| entries.iter().position(|entry| key.is_of(entry));
-    let gone = || format!("{} is there no more", key.name);
-    let (was, is) = (&was[find(&was).ok_or_else(gone)?], &is[find(&is).ok_or_else(gone)?]);
-    let (was, is) = (was.start(&client.shape)?, is.start(&client.shape)?);
+    let is = &is[find(&is).ok_or_else(|| format!("{} is there no more", key.name))?];
+    let is = is.start(&client.shape)?;
     if is.words.first().is_none_or(|(word, _)| *word != program) {
         return Err(format!("{} does not start smcp any more", key.name));
     }
+    if Some(&is.digest()) != words {
+        return Err(format!("what {} starts was changed since", key.name));
+    }
+    // One that smcp client add brought.
+    let Some(was) = find(&was).map(|at| &was[at]) else { return removed(client, now, key) };
+    let was = was.start(&client.shape)?;
     let raw = |text: &str, span: &std::ops::Range<usize>| text[span.clone()].to_owned();
     let mut changes: Vec<Change> = Vec::new();
     if let (Some(was), Some(is)) = (was.list, is.list) {
