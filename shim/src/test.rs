@@ -54,7 +54,7 @@ fn tested(typed: &cli::Test, arguments: &[OsString]) -> Result<u8, Failure> {
         _ => (code, None),
     };
     let report = Report::of(code, first, second, call, expected.as_ref());
-    if let (Some(path), Some(seen)) = (&typed.write_expect, report.seen.first()) {
+    if let (None, Some(path), Some(seen)) = (report.failed, &typed.write_expect, report.seen.first()) {
         let text = format!("{:#}\n", json!(Expected::of(seen, &report.seen, report.call.as_ref())));
         fs::write(path, text).map_err(|why| in_file("--write-expect", path, &why))?;
     }
@@ -378,16 +378,8 @@ impl Report {
     fn list(&mut self, kind: Kind, expected: Option<&Expected>) {
         let Some(first) = self.seen.first() else { return };
         let list = first.list(kind);
-        let mut against: Vec<String> = self
-            .seen
-            .iter()
-            .flat_map(|seen| &seen.unreadable)
-            .cloned()
-            .collect::<Vec<_>>()
-            .into_iter()
-            .filter(|(of, _)| *of == kind)
-            .map(|(_, line)| line)
-            .collect();
+        let unreadable = self.seen.iter().flat_map(|seen| &seen.unreadable);
+        let mut against: Vec<String> = unreadable.filter(|(of, _)| *of == kind).map(|(_, line)| line.clone()).collect();
         if let Some(lists) = expected.and_then(|expected| expected.lists.as_ref()) {
             let known = lists.get(&kind).cloned().unwrap_or_default();
             against.extend(known.changes(kind, &list, true).iter().flat_map(Change::lines));

@@ -215,7 +215,7 @@ fn limits_and_what_is_used() {
     assert_eq!(event["data"]["pids"]["current"], 1);
     let members = here.oci(["ps", "--format", "json", "one"]).run().ok().json();
     assert_eq!(members, json!([here.state("one")["pid"]]));
-    here.oci(["ps", "one"]).run().ok().text().contains("/probe hang");
+    assert!(here.oci(["ps", "one"]).run().ok().text().contains("/probe hang"));
     here.oci(["delete", "-f", "one"]).run().ok();
 }
 
