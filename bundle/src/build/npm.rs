@@ -97,7 +97,7 @@ struct Scripts {
 /// and reaches the registries alone.
 fn scripts(job: &Job, dir: &Path, lock: &Value) -> Result<Scripts, BuildError> {
     let mut scripts = Scripts::default();
-    let mut named = BTreeSet::new();
+    let (mut named, mut others) = (BTreeSet::new(), BTreeSet::new());
     for (place, entry) in lock["packages"].as_object().into_iter().flatten() {
         let Some((_, name)) = place.rsplit_once("node_modules/") else { continue };
         if !dir.join(place).join("package.json").exists() {
@@ -108,13 +108,23 @@ fn scripts(job: &Job, dir: &Path, lock: &Value) -> Result<Scripts, BuildError> {
         if !has_scripts(&described) && entry["hasInstallScript"] != true {
             continue;
         }
-        let version = format!("{name}@{}", entry["version"].as_str().unwrap_or_default());
+        let real = entry["name"].as_str().unwrap_or(name);
+        let version = format!("{real}@{}", entry["version"].as_str().unwrap_or_default());
         if job.options.scripts.iter().any(|allowed| allowed == name) {
-            named.insert(name.to_owned());
-            scripts.run.insert(version.clone());
+            // An alias, or what another package brings along, lies under a name that is not its own.
+            match real == name && entry["inBundle"] != true {
+                true => drop(named.insert((name.to_owned(), version.clone()))),
+                false => drop(others.insert(name.to_owned())),
+            }
         }
         scripts.found.insert(version);
     }
+    // npm selects by the name of the directory alone.
+    named.retain(|(name, _)| !others.contains(name));
+    scripts.run.extend(named.iter().map(|(_, version)| version.clone()));
+    others.iter().for_each(|name| {
+        job.say(format!("another package lies under the name {name}: scripts are not run for it"));
+    });
     let left: Vec<&str> = scripts.found.difference(&scripts.run).map(String::as_str).collect();
     if !left.is_empty() {
         job.say(format!(
@@ -125,7 +135,7 @@ fn scripts(job: &Job, dir: &Path, lock: &Value) -> Result<Scripts, BuildError> {
     if !named.is_empty() {
         let run: Vec<&str> = scripts.run.iter().map(String::as_str).collect();
         job.say(format!("npm runs the install scripts of {}", run.join(", ")));
-        caged::npm_with_programs(job, dir)?.args(REBUILD).args(&named).output()?;
+        caged::npm_with_programs(job, dir)?.args(REBUILD).args(named.iter().map(|(name, _)| name)).output()?;
     }
     Ok(scripts)
 }
