@@ -362,8 +362,9 @@ impl Shared {
         let url = format!("{registry}/-/npm/v1/keys");
         let answer = match self.of_npm.get(&url, ANY, npm.login_for(&url), MAX_KEYS) {
             Ok(answer) => answer,
-            // A registry that has none may answer so.
-            Err(Error::Status { .. } | Error::Unauthorized { .. }) => None,
+            // A registry that has none may answer so; one that is in trouble says nothing by it.
+            Err(Error::Unauthorized { .. }) => None,
+            Err(Error::Status { status, .. }) if (400..500).contains(&status) && status != 429 => None,
             Err(why) => return Err(why.into()),
         };
         let keys = Arc::new(answer.map(|(bytes, _)| keys(&bytes)).unwrap_or_default());
@@ -439,7 +440,8 @@ fn strongest(integrity: &str) -> Option<&str> {
     integrity.split_whitespace().find(|hash| hash.starts_with("sha512-"))
 }
 
-fn same(what: &str, wanted: &str, got: &str) -> Result<(), BuildError> {
+/// Compares hashes in one form.
+pub(super) fn same(what: &str, wanted: &str, got: &str) -> Result<(), BuildError> {
     match wanted.split('?').next() == Some(got) {
         true => Ok(()),
         false => Err(BuildError::Integrity { what: what.into(), wanted: wanted.into(), got: got.into() }),

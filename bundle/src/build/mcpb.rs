@@ -18,6 +18,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::BuildError;
+use super::gate::same;
 use super::image::Parts;
 use super::runtime::{self, Layers};
 use super::{Job, zip};
@@ -74,10 +75,7 @@ pub(super) fn download(job: &Job, Download { url, digest }: &Download) -> Result
     let answer = Asking::new(&job.options.registries.access).get(url, "*/*", None, MAX_FETCHED)?;
     let missing = || distribution::Error::NotFound { what: url.clone(), place: "its host".into() };
     let (bytes, _) = answer.ok_or_else(missing)?;
-    let got = Digest::by(digest.algorithm(), &bytes);
-    if got != *digest {
-        return Err(BuildError::Integrity { what: url.clone(), wanted: digest.to_string(), got: got.to_string() });
-    }
+    same(url, &digest.to_string(), &Digest::by(digest.algorithm(), &bytes).to_string())?;
     let staging = job.staging()?;
     let file = staging.path().join("bundle.mcpb");
     fs::write(&file, &bytes).map_err(BuildError::io("writing a bundle"))?;
