@@ -282,6 +282,9 @@ impl Settings {
             "registry_url" => self.registry = value.into(),
             "mcp_registry_url" => {
                 let index = Index::parse(value)?;
+                if index.login().is_some() {
+                    return Err("a login does not belong in a url: registries has token_env".into());
+                }
                 self.mcp_registry = Some(index.url().into());
             }
             "proxy_https" => self.access.proxies.https = Some(Secret::new(value)),
@@ -354,8 +357,11 @@ impl Settings {
     /// # Errors
     /// Of code 121, where it does not.
     pub fn let_scripts(&self, making: &Making) -> Result<(), Failure> {
+        if making.scripts.is_empty() {
+            return Ok(());
+        }
         let Sourced { value, source } = self.policy(Policy::default()).install_scripts();
-        if making.scripts.is_empty() || value == InstallScripts::Allow {
+        if value == InstallScripts::Allow {
             return Ok(());
         }
         let names = making.scripts.join(", ");
