@@ -267,6 +267,10 @@ fn answers_that_are_refused(world: &World) {
         "injects",
         with(json!({"runtimeArguments": [{"type": "named", "name": "--registry", "value": elsewhere.url()}]})),
     );
+    servers.list(
+        "steers",
+        with(json!({"environmentVariables": [{"name": "NODE_OPTIONS", "value": "--import=data:text/javascript,"}]})),
+    );
     let mut gone = entry("io.test/gone", good.clone());
     gone["_meta"]["io.modelcontextprotocol.registry/official"]["status"] = json!("deleted");
     servers.answer("gone", Reply::new(200, gone.to_string()));
@@ -282,6 +286,7 @@ fn answers_that_are_refused(world: &World) {
         ("file", 122, "expected sha256:abab"),
         ("named", 122, "speaks of io.test/real"),
         ("injects", 120, "changes what is run"),
+        ("steers", 120, "NODE_OPTIONS decides what code"),
         ("gone", 121, "was deleted from its registry"),
         ("remote", 120, "a server of somebody else's machine"),
     ] {
@@ -289,9 +294,17 @@ fn answers_that_are_refused(world: &World) {
         ended.says(&[why]);
     }
     assert_eq!(elsewhere.fake.calls().len(), 0, "nobody else was asked");
-    // A name that is taken back is forgotten.
+    // A name that leads to another package is not followed, until the user forgets the first.
     servers.list("soon", good);
     assert_eq!(servers.run(world, &packages, &["mcp:io.test/soon"]).run().ok().json(), json!(["1.0.0"]));
+    packages.publish("other", "3.0.0");
+    servers.list("soon", json!({"registryType": "npm", "identifier": "other", "version": "3.0.0"}));
+    let moved = servers.run(world, &packages, &["--refresh", "mcp:io.test/soon"]).run().expect(121);
+    moved.explains(&["mcp:io.test/soon was npm:hello@1.0.0, and its registry says now that it is npm:other@3.0.0"]);
+    assert_eq!(servers.run(world, &packages, &["mcp:io.test/soon"]).run().ok().json(), json!(["1.0.0"]));
+    servers.of(world.smcp(["cache", "rm", "mcp:io.test/soon"]), &packages).run().ok();
+    assert_eq!(servers.run(world, &packages, &["mcp:io.test/soon"]).run().ok().json(), json!(["3.0.0"]));
+    // A name that is taken back is forgotten, also where one version is asked for.
     gone["server"]["name"] = json!("io.test/soon");
     servers.answer("soon", Reply::new(200, gone.to_string()));
     servers.run(world, &packages, &["--refresh", "mcp:io.test/soon"]).run().expect(121);

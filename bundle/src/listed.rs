@@ -16,6 +16,49 @@ pub use words::Given;
 pub const MAX_LISTED: usize = 1 << 20;
 /// Its media type in the store.
 pub const LISTED: &str = "application/vnd.smcp.listed.v1+json";
+/// The most values that a package may state and ask for.
+const MOST_INPUTS: usize = 256;
+/// How JSON writes a NUL.
+const NUL: &[u8] = b"\\u0000";
+/// Variables by which loaders and interpreters load other code, or trust others. The package is what was judged: whoever lists it
+/// must not state what runs in it. A user may set each of them.
+const STEERING: [&str; 35] = [
+    "ALL_PROXY",
+    "BASH_ENV",
+    "CURL_CA_BUNDLE",
+    "DOTNET_STARTUP_HOOKS",
+    "ENV",
+    "GCONV_PATH",
+    "GLIBC_TUNABLES",
+    "HOME",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "JAVA_TOOL_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "LD_AUDIT",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "NODE_EXTRA_CA_CERTS",
+    "NODE_OPTIONS",
+    "NODE_PATH",
+    "NODE_TLS_REJECT_UNAUTHORIZED",
+    "PATH",
+    "PERL5LIB",
+    "PERL5OPT",
+    "PYTHONBREAKPOINT",
+    "PYTHONEXECUTABLE",
+    "PYTHONHOME",
+    "PYTHONPATH",
+    "PYTHONSTARTUP",
+    "PYTHONUSERBASE",
+    "PYTHONWARNINGS",
+    "REQUESTS_CA_BUNDLE",
+    "RUBYLIB",
+    "RUBYOPT",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+    "_JAVA_OPTIONS",
+];
 /// Where the official registry, and those like it, keep what is theirs to say.
 const OFFICIAL: &str = "io.modelcontextprotocol.registry/official";
 /// Where images are whose names have no host, as docker has it.
@@ -75,6 +118,16 @@ pub enum ListedError {
         url: String,
         /// npm or PyPI.
         kind: &'static str,
+    },
+    /// Another package than the one that the user has.
+    #[error("{name} was {from}, and its registry says now that it is {to}")]
+    Moved {
+        /// What was asked for.
+        name: String,
+        /// What it was.
+        from: String,
+        /// What it would be.
+        to: String,
     },
     /// Nothing that smcp can run.
     #[error("{name} has no package that runs here: {why}")]
@@ -187,6 +240,18 @@ struct Input {
     variables: BTreeMap<String, Input>,
 }
 
+impl Input {
+    /// With all that stands in braces.
+    fn size(&self) -> usize {
+        1 + self.variables.values().map(Input::size).sum::<usize>()
+    }
+
+    /// The publisher has a word in what it is.
+    fn is_stated(&self) -> bool {
+        self.value.is_some() || self.default.is_some()
+    }
+}
+
 impl Listed {
     /// Reads what was answered for `asked`; `packages` is where packages are from here. The first package that runs here is taken.
     ///
@@ -196,6 +261,10 @@ impl Listed {
         let name = format!("mcp:{}", asked.name);
         let strange = |why: String| ListedError::Strange { name: name.clone(), why };
         let answer: Answer = distribution::json::strict(bytes, MAX_LISTED).map_err(|why| strange(why.to_string()))?;
+        // No word of a command line, no variable and no name can have one, and JSON has no other way to write it.
+        if bytes.windows(NUL.len()).any(|six| six == NUL) {
+            return Err(strange("it holds a NUL".into()));
+        }
         let server = answer.server;
         let fits = asked.version.as_ref().is_none_or(|version| *version == server.version);
         if server.name != asked.name || !fits {
@@ -263,6 +332,9 @@ impl Offered {
 
     fn listed(self, name: &str, packages: &Packages) -> Result<Listed, ListedError> {
         let strange = |why: String| ListedError::Strange { name: name.to_owned(), why };
+        if self.size() > MOST_INPUTS {
+            return Err(strange(format!("a package that asks for more than {MOST_INPUTS} values")));
+        }
         let digest = self.file_sha256.as_ref().map(|hex| format!("sha256:{hex}").parse::<Digest>());
         let digest = digest.transpose().map_err(|why| strange(format!("fileSha256: {}", why.why)))?;
         let reference = self.reference(name, digest.as_ref(), packages)?;
@@ -295,7 +367,19 @@ impl Offered {
             }
             _ => {}
         }
+        let steers = |variable: &&Variable| variable.input.is_stated() && STEERING.contains(&variable.name.as_str());
+        if let Some(steering) = listed.env.iter().find(steers) {
+            let why =
+                format!("environmentVariables: {} decides what code the package's interpreter loads", steering.name);
+            return Err(strange(why));
+        }
         Ok(listed)
+    }
+
+    /// How many values it states and asks for.
+    fn size(&self) -> usize {
+        let arguments = self.runtime_arguments.iter().chain(&self.package_arguments).map(|argument| &argument.input);
+        arguments.chain(self.environment_variables.iter().map(|variable| &variable.input)).map(Input::size).sum()
     }
 
     /// The package, in the one form that smcp has for it.

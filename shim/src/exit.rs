@@ -199,6 +199,10 @@ impl From<ListedError> for Failure {
             }
             ListedError::Other { .. } | ListedError::File { .. } => (VERIFICATION, "nothing of it was run"),
             ListedError::Deleted(_) => (DENIED, "another version may be there"),
+            ListedError::Moved { .. } => (
+                DENIED,
+                "what was accepted and granted was for that package; `smcp cache rm` of the name forgets it, and the next run takes the other one",
+            ),
             ListedError::Elsewhere { .. } => (
                 DENIED,
                 "where packages are from stands in npm's, pip's and uv's own settings; name it by npm: or pypi: with these",

@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use bundle::listed::{LISTED, Listed, ListedError, MAX_LISTED, listed_url};
 use bundle::{Package, Request, SERVER_NAME_LABEL};
-use distribution::{Asking, Error, Index, Made, Making, Network, PackageName, Reference, Secret, Store, canonical};
+use distribution::{
+    Asking, Error, Index, Made, Making, Network, PackageName, Reference, Secret, Store, canonical, family,
+};
 use runtime::Signals;
 
 use crate::exit::Failure;
@@ -86,7 +88,7 @@ pub fn look_up(server: &PackageName, name: &str, store: &Store, network: &Networ
     let missing = || Error::NotFound { what: Reference::Mcp(server.clone()).to_string(), place: place() };
     let (bytes, _) = answer.ok_or_else(missing)?;
     match Listed::read(server, &bytes, &network.making.packages) {
-        Ok(_) => {}
+        Ok(listed) => is_what_it_was(&listed, server, name, store, network)?,
         Err(deleted @ ListedError::Deleted(_)) => {
             match store.remove(name) {
                 Ok(_) | Err(Error::NotFound { .. }) => {}
@@ -100,6 +102,29 @@ pub fn look_up(server: &PackageName, name: &str, store: &Store, network: &Networ
     let descriptor = store.put(&bytes, LISTED)?;
     let fingerprint = descriptor.digest.to_string();
     Ok(store.remember_made(name, &descriptor, Made { fingerprint, failed: None })?)
+}
+
+/// An entry names the package that it named before, if in another version: what the user accepted, granted and set was for that one.
+fn is_what_it_was(
+    listed: &Listed,
+    server: &PackageName,
+    name: &str,
+    store: &Store,
+    network: &Network,
+) -> Result<(), Failure> {
+    let known = store.recall(name)?.map(|known| store.blob(&known.descriptor)).transpose()?.flatten();
+    let Some(known) = known else { return Ok(()) };
+    // What cannot be read any more named nothing that ran.
+    let Ok(before) = Listed::read(server, &known.bytes()?, &network.making.packages) else { return Ok(()) };
+    match family(&before.reference, network)? == family(&listed.reference, network)? {
+        true => Ok(()),
+        false => Err(ListedError::Moved {
+            name: Reference::Mcp(server.clone()).to_string(),
+            from: before.reference.to_string(),
+            to: listed.reference.to_string(),
+        }
+        .into()),
+    }
 }
 
 /// The token that is configured for its host.

@@ -114,9 +114,8 @@ impl<'a> Source<'a> {
     fn of(reference: &'a Reference) -> Option<Source<'a>> {
         match reference {
             Reference::Npm(PackageName { version: Some(version), .. }) if is_exact(version) => Some(Source::Exact),
-            Reference::Pypi(PackageName { version: Some(_), .. })
-            | Reference::Mcp(PackageName { version: Some(_), .. })
-            | Reference::Download(_) => Some(Source::Exact),
+            Reference::Pypi(PackageName { version: Some(_), .. }) | Reference::Download(_) => Some(Source::Exact),
+            // An entry of one version can be taken back, too.
             Reference::Npm(_) | Reference::Pypi(_) | Reference::Mcp(_) => Some(Source::Newest),
             Reference::Directory(path) | Reference::Mcpb(path) => Some(Source::Files(path)),
             Reference::Registry(_) | Reference::OciLayout(_) => None,

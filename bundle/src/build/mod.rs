@@ -85,7 +85,7 @@ pub fn build(
     Ok(Built { descriptor, manifest, _lease: lease })
 }
 
-/// A text that changes whenever what a source without an exact version stands for does; none of a source that is files.
+/// A text that changes whenever what a source stands for does; none of a source that is files.
 ///
 /// # Errors
 /// Where its registry cannot be asked.
@@ -93,6 +93,7 @@ pub fn look(source: &Reference, registries: &Registries) -> Result<Option<String
     match source {
         Reference::Npm(package) => Gate::open(registries)?.look_at_npm(&package.name).map(Some),
         Reference::Pypi(package) => Gate::open(registries)?.look_at_python(&package.name).map(Some),
+        Reference::Download(download) => Ok(Some(download.digest.to_string())),
         _ => Ok(None),
     }
 }

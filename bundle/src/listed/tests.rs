@@ -241,3 +241,31 @@ fn addresses() {
     let url = listed_url(Some("http://127.0.0.1:1/"), "v0", &asked(Some("1.0+b")));
     assert_eq!(url, "http://127.0.0.1:1/v0/servers/io.test%2Fx/versions/1.0%2Bb");
 }
+
+/// What would steer an interpreter is not stated by whoever lists a package; a user may be asked for it.
+#[test]
+fn code_of_their_own_is_not_brought_along() {
+    let variable = |more: Value| npm(json!({"environmentVariables": [more]}));
+    for name in ["NODE_OPTIONS", "LD_PRELOAD", "PYTHONPATH", "PATH"] {
+        for stated in ["value", "default"] {
+            let why = read(variable(json!({"name": name, stated: "x"}))).unwrap_err().to_string();
+            assert!(why.contains("decides what code"), "{why}");
+        }
+        read(variable(json!({"name": name, "isRequired": true}))).unwrap();
+    }
+    let docker = json!([{"registryType": "oci", "identifier": "ghcr.io/a/x:1",
+        "runtimeArguments": [{"type": "named", "name": "-e", "value": "LD_PRELOAD=/x.so"}]}]);
+    assert!(read(docker).unwrap_err().to_string().contains("LD_PRELOAD"));
+}
+
+#[test]
+fn an_entry_is_bounded_and_holds_no_nul() {
+    let flags = |count: usize| {
+        let one = json!({"type": "named", "name": "--x", "value": "{a}", "variables": {"a": {}}});
+        npm(json!({"packageArguments": vec![one; count]}))
+    };
+    read(flags(MOST_INPUTS / 2)).unwrap();
+    assert!(read(flags(MOST_INPUTS / 2 + 1)).unwrap_err().to_string().contains("more than 256 values"));
+    let nul = npm(json!({"packageArguments": [{"type": "positional", "value": "a\0b"}]}));
+    assert!(read(nul).unwrap_err().to_string().contains("holds a NUL"));
+}
