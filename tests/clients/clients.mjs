@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { pathToFileURL } from 'node:url';
 
-const PATIENCE = 30_000;
+const PATIENCE = 100_000;
 const require = createRequire(join(process.env.CLIENTS_MODULES ?? import.meta.dirname, 'anchor.cjs'));
 const load = async (name) => import(pathToFileURL(require.resolve(name)));
 

@@ -6,8 +6,10 @@ TLS trusts the certificates of the file CLIENTS_CA alone.
 """
 
 import asyncio
+import faulthandler
 import json
 import os
+import signal
 import socket
 import ssl
 import subprocess
@@ -18,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.environ.get("CLIENTS_SITE", os.path.join(HERE, "site")))
 CA = os.environ.get("CLIENTS_CA")
-PATIENCE = 30
+PATIENCE = 100
 
 
 def context():
@@ -97,10 +99,19 @@ def of_socket(url):
 
 
 def of_program(line, given=None, env=None):
-    done = subprocess.run(line, input=given, capture_output=True, timeout=PATIENCE, env={**os.environ, **(env or {})})
-    said = done.stdout.decode(errors="replace")
-    if done.returncode != 0:
-        raise OSError(f"exit {done.returncode}: {said[-300:]} {done.stderr.decode(errors='replace')[-300:]}")
+    pipe = subprocess.PIPE if given is not None else subprocess.DEVNULL
+    env = {**os.environ, **(env or {})}
+    program = subprocess.Popen(line, stdin=pipe, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, start_new_session=True)
+    try:
+        said, errors = program.communicate(given, PATIENCE)
+    except subprocess.TimeoutExpired:
+        # With what it started, which holds its streams open: git's helper does.
+        os.killpg(program.pid, signal.SIGKILL)
+        said, errors = program.communicate()
+        raise OSError(f"no end: {said.decode(errors='replace')[-300:]} {errors.decode(errors='replace')[-300:]}")
+    said = said.decode(errors="replace")
+    if program.returncode != 0:
+        raise OSError(f"exit {program.returncode}: {said[-300:]} {errors.decode(errors='replace')[-300:]}")
     return said
 
 
@@ -146,6 +157,8 @@ def answer(pair):
         return {"client": client, "url": url, "failed": f"{type(error).__name__}: {error}"}
 
 
+# Where it hangs, if it does, before the test's patience ends.
+faulthandler.dump_traceback_later(160, exit=True)
 asked = json.loads(sys.stdin.readline())
 with ThreadPoolExecutor(len(asked)) as pool:
     print(json.dumps(list(pool.map(answer, asked))))

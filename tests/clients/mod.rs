@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -140,7 +141,8 @@ impl Clients {
 
     #[track_caller]
     fn say(self, command: Smcp, asked: &[(String, String)]) -> Vec<Outcome> {
-        let said = command.told(&json!(asked).to_string()).ok().json();
+        // A dozen clients at once take seconds of a processor: their own patience ends first, and says which.
+        let said = command.within(Duration::from_secs(180)).told(&json!(asked).to_string()).ok().json();
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let outcomes: Vec<_> = said
             .as_array()
