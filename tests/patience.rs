@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a command may take unless a test says otherwise: generous, because the machine may be busy.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long a first build may take: it fetches a base, a runtime and a closure.
 pub const BUILD: Duration = Duration::from_secs(600);
