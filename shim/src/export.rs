@@ -6,9 +6,9 @@
 //! DIR/rootfs        the package's files, and the plan's
 //! ```
 
-use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown, symlink};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 
 use distribution::Resolved;
@@ -91,23 +91,25 @@ fn lay_out(plan: &Plan, resolved: &Resolved, directory: &Path) -> io::Result<()>
     let about = json!({"reference": resolved.name, "digest": digest, "plan": plan});
     fs::write(directory.join("smcp.json"), format!("{about:#}\n"))?;
     // Variables stand in it.
-    let file = directory.join("config.json");
-    fs::write(&file, format!("{config:#}\n"))?;
-    fs::set_permissions(file, PermissionsExt::from_mode(0o600))
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(directory.join("config.json"));
+    file?.write_all(format!("{config:#}\n").as_bytes())
 }
 
-/// Where a path of the plan's is in a root: its directories are made. A link on the way would lead out of it.
+/// Where a path of the plan's is in a root: its directories are made. A link on the way, or there, would lead out of it.
 fn place(root: &Path, path: &Path) -> io::Result<PathBuf> {
     let mut at = root.to_owned();
     let mut parts = path.components().filter(|part| matches!(part, std::path::Component::Normal(_))).peekable();
     while let Some(part) = parts.next() {
         at.push(part);
-        if parts.peek().is_none() {
-            break;
-        }
+        let is_last = parts.peek().is_none();
         match at.symlink_metadata() {
-            Ok(found) if found.is_dir() => {}
+            Ok(found) if found.is_symlink() => {
+                let inside = Path::new("/").join(at.strip_prefix(root).unwrap_or(&at));
+                return Err(io::Error::other(format!("{} is a symbolic link in the package", inside.display())));
+            }
+            Ok(found) if is_last || found.is_dir() => {}
             Ok(_) => return Err(io::Error::other(format!("{} is no directory of the package", at.display()))),
+            Err(_) if is_last => {}
             Err(_) => make(&at)?,
         }
     }

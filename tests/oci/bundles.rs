@@ -147,3 +147,21 @@ fn the_cage_of_a_package_is_around_its_bundle() {
     fs::write(&file, config.to_string()).unwrap();
     run(&smcp, "state-smcp").expect(crate::probe::REFUSED);
 }
+
+/// What a package has where the plan puts something is not followed when it is a link: it would be written where that leads.
+#[test]
+fn a_link_in_the_place_of_a_file_of_the_plans_is_refused() {
+    let world = World::new(User::of_the_tests());
+    let source = source(&world);
+    fs::create_dir(world.path("source/elsewhere")).unwrap();
+    std::os::unix::fs::symlink("elsewhere", world.path("source/data")).unwrap();
+    let reference = format!("oci-layout:{}:linked", world.text("layout"));
+    world.smcp(["build", &source, "-t", &reference]).run().ok();
+    let granted = world.text("granted");
+    world.directory("granted");
+    let mount = format!("{granted}:/app/data");
+    let refused = world.smcp(["bundle", "-o", &world.text("bundle"), "--mount", &mount, &reference]).run();
+    assert!(refused.stderr().contains("symbolic link"), "{}", refused.stderr());
+    refused.expect(123);
+    assert!(!world.path("bundle/config.json").exists());
+}
