@@ -8,6 +8,7 @@ use runtime::oci::{self, Error, Record, Runtime, Sample, Status};
 use serde_json::{Value, json};
 
 use super::cli::ListFormat;
+use crate::show::out;
 
 /// Prints the state of a container.
 pub fn state(runtime: &Runtime, id: &str) -> Result<(), Error> {
@@ -39,7 +40,7 @@ fn shown(runtime: &Runtime, record: &Record) -> Result<Value, Error> {
 pub fn list(runtime: &Runtime, format: ListFormat, quiet: bool) -> Result<(), Error> {
     let records = runtime.list()?;
     if quiet {
-        records.iter().for_each(|record| print(&record.id));
+        records.iter().for_each(|record| out(&record.id));
         return Ok(());
     }
     // One that is removed at this moment is not there.
@@ -56,7 +57,7 @@ pub fn list(runtime: &Runtime, format: ListFormat, quiet: bool) -> Result<(), Er
         (0..columns.len()).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
     for row in rows {
         let line: String = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<0$}", width + 4)).collect();
-        print(line.trim_end());
+        out(line.trim_end());
     }
     Ok(())
 }
@@ -81,9 +82,9 @@ pub fn ps(runtime: &Runtime, id: &str, format: ListFormat, arguments: &[String])
     let Some(column) = head.split_ascii_whitespace().position(|title| title == "PID") else {
         return Err(fail("its output has no column PID".into()));
     };
-    print(head);
+    out(head);
     let of = |line: &str| line.split_ascii_whitespace().nth(column).and_then(|word| word.parse::<i32>().ok());
-    lines.filter(|line| of(line).is_some_and(|pid| members.contains(&pid))).for_each(print);
+    lines.filter(|line| of(line).is_some_and(|pid| members.contains(&pid))).for_each(out);
     Ok(())
 }
 
@@ -168,6 +169,7 @@ fn stats(sample: &Sample) -> Value {
     })
 }
 
+/// JSON, which keeps control characters to itself.
 fn print(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }
