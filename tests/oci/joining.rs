@@ -9,6 +9,7 @@ use super::Containers;
 fn exec_joins_the_container() {
     let Some(here) = Containers::new() else { return };
     let bundle = here.bundle("b", &["hang"]);
+    bundle.with(|config| config["process"]["user"] = json!({"uid": 0, "gid": 7, "additionalGids": [5, 6]}));
     here.started("one", &bundle);
     let exec = |flags: &[&str], words: &[&str]| here.oci(["exec"]).args(flags).args(["one"]).args(words).run();
     exec(&[], &["/probe", "exit", "7"]).expect(7);
@@ -19,6 +20,11 @@ fn exec_joins_the_container() {
     let ids = exec(&["--user", "1000:1001"], &["/probe", "ids"]).ok().json();
     assert!(ids["Uid"].as_str().unwrap().starts_with("1000"), "{ids}");
     assert!(ids["Gid"].as_str().unwrap().starts_with("1001"), "{ids}");
+    // What is not said stays the container's.
+    let ids = exec(&["--user", "1000", "--additional-gids", "8"], &["/probe", "ids"]).ok().json();
+    assert!(ids["Uid"].as_str().unwrap().starts_with("1000"), "{ids}");
+    assert!(ids["Gid"].as_str().unwrap().starts_with("7"), "{ids}");
+    assert_eq!(ids["Groups"].as_str().unwrap().split_whitespace().collect::<Vec<_>>(), ["5", "6", "8"], "{ids}");
     let seen = exec(&[], &["/probe", "processes"]).ok().json();
     assert_eq!(seen["1"], "/probe hang");
     assert_eq!(here.oci(["exec", "one", "/probe", "cat"]).stdin("words").run().ok().text(), "words");

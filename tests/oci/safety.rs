@@ -63,6 +63,27 @@ fn a_filter_that_cannot_be_had_is_an_error() {
     here.nothing_left();
 }
 
+/// Variables stand in what is remembered of a container, which nobody else reads.
+#[test]
+fn what_is_remembered_is_not_for_others() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(here) = Containers::new() else { return };
+    let bundle = here.bundle("b", &["hang"]);
+    bundle.with(|config| config["process"]["env"] = json!(["TOKEN=a-secret-of-the-test"]));
+    here.created("one", &bundle);
+    let mut found = 0;
+    for entry in std::fs::read_dir(here.world.path("containers/one")).unwrap().map(Result::unwrap) {
+        let text = std::fs::read(entry.path()).unwrap_or_default();
+        if String::from_utf8_lossy(&text).contains("a-secret-of-the-test") {
+            found += 1;
+            let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode, 0o600, "{}", entry.path().display());
+        }
+    }
+    assert!(found > 0, "the test looks in the wrong place");
+    here.oci(["delete", "one"]).run().ok();
+}
+
 /// An image whose `/dev`, `/proc` or `/sys` leads elsewhere would have things made there.
 #[test]
 fn links_in_the_place_of_directories_are_refused() {

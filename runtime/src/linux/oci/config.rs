@@ -1,7 +1,6 @@
 //! A bundle's `config.json`, and what libcontainer gets in its place.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use libcgroups::common::{CgroupSetup, get_cgroup_setup};
@@ -10,6 +9,7 @@ use rustix::thread::CapabilitySet;
 use serde_json::{Map, Value, json};
 
 use super::caged::Cage;
+use super::files::read_json;
 use super::{Error, amend, hook};
 
 /// The file with `process` as the bundle has it, which a further process takes after.
@@ -59,10 +59,7 @@ impl Config {
     /// # Errors
     /// Where it is not there, is no JSON, or has no root.
     pub fn read(bundle: &Path) -> Result<Config, Error> {
-        let file = bundle.join("config.json");
-        let text = fs::read(&file).map_err(Error::io(format!("reading {}", file.display())))?;
-        let mut value: Value =
-            serde_json::from_slice(&text).map_err(|why| Error::step(format!("reading {}", file.display()), why))?;
+        let mut value: Value = read_json(&bundle.join("config.json"))?;
         let canonical = |path: &Path| path.canonicalize().map_err(Error::io(format!("finding {}", path.display())));
         let bundle = canonical(bundle)?;
         let Some(root) = value["root"]["path"].as_str() else {
@@ -97,13 +94,6 @@ impl Config {
     /// All of it.
     pub fn value(&self) -> &Value {
         &self.value
-    }
-
-    /// Its limits, where it wants a container that is out of memory to wait in place of being killed.
-    pub fn resources_without_oom_killer(&self) -> Option<LinuxResources> {
-        let resources = &self.value["linux"]["resources"];
-        let wanted = resources["memory"]["disableOOMKiller"] == true;
-        wanted.then(|| serde_json::from_value(resources.clone()).ok()).flatten()
     }
 
     /// The whole of `process`.
@@ -196,6 +186,18 @@ impl Config {
     }
 }
 
+/// The limits of a `config.json`, where it wants a container that is out of memory to wait in place of being killed.
+///
+/// # Errors
+/// Where they cannot be read.
+pub fn resources_without_oom_killer(config: &Value) -> Result<Option<LinuxResources>, Error> {
+    let resources = &config["linux"]["resources"];
+    if resources["memory"]["disableOOMKiller"] != true {
+        return Ok(None);
+    }
+    serde_json::from_value(resources.clone()).map(Some).map_err(|why| Error::step("reading linux.resources", why))
+}
+
 /// Whether a rule on devices denies some where nothing enforces that: on cgroup v2 rules are programs in the kernel, which libcontainer loads
 /// by a C library.
 fn denies_devices(value: &Value) -> bool {
@@ -225,10 +227,7 @@ pub fn wants_terminal(bundle: &Path) -> Result<bool, Error> {
 /// # Errors
 /// Where it cannot be read.
 pub fn process_wants_terminal(file: &Path) -> Result<bool, Error> {
-    let step = || format!("reading {}", file.display());
-    let text = fs::read(file).map_err(Error::io(step()))?;
-    let value: Value = serde_json::from_slice(&text).map_err(|why| Error::step(step(), why))?;
-    Ok(process(&value).terminal)
+    Ok(process(&read_json(file)?).terminal)
 }
 
 /// Makes of a `process` what libcontainer gets: with all sets of capabilities, since it keeps what is not named, and none that

@@ -14,7 +14,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::json;
 
-use super::config::{Config, PROCESS, Process};
+use super::config::{Config, PROCESS, Process, resources_without_oom_killer};
+use super::files::write_private;
 use super::payload::Payload;
 use super::record::{self, Record, VERSION};
 use super::seccomp::Filter;
@@ -89,9 +90,8 @@ impl Runtime {
                 cage.bound(&mut adapted);
             }
         }
-        fs::write(directory.join("config.json"), adapted.to_string()).map_err(Error::io("writing its config.json"))?;
-        fs::write(directory.join(PROCESS), config.whole_process().to_string())
-            .map_err(Error::io("writing its process.json"))?;
+        write_private(&directory.join("config.json"), adapted.to_string().as_bytes())?;
+        write_private(&directory.join(PROCESS), config.whole_process().to_string().as_bytes())?;
         let process = config.process();
         let state = json!({
             "ociVersion": VERSION,
@@ -137,7 +137,7 @@ impl Runtime {
         amend::within(config.value(), pid)?;
         amend::size_terminal(config.whole_process(), pid)?;
         copyup::fill(&filled, &config.rootfs, pid)?;
-        if let Some(resources) = config.resources_without_oom_killer() {
+        if let Some(resources) = resources_without_oom_killer(&adapted)? {
             self.switch_oom_killer_off(&record, &resources)?;
         }
         give_stdio(pid, &process);

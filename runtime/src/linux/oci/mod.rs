@@ -11,6 +11,7 @@ mod config;
 mod console;
 mod copyup;
 mod create;
+mod files;
 mod hook;
 mod keep;
 mod known;

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::caged::Cage;
 use super::config::{Config, PROCESS, adapt_process, process};
 use super::create::{announce, give_stdio, leave_groups};
+use super::files::read_json;
 use super::payload::Payload;
 use super::record::Status;
 use super::seccomp::Filter;
@@ -33,9 +34,9 @@ pub struct Joining<'a> {
     pub cwd: Option<String>,
     /// `NAME=VALUE`, beside the container's own.
     pub env: Vec<String>,
-    /// Who runs it, in place of the container's own.
+    /// Who runs it, in place of the container's own. What this does not say is the container's.
     pub user: Option<User>,
-    /// Its supplementary groups.
+    /// Supplementary groups, beside the container's own.
     pub groups: Vec<u32>,
     /// Whether it has a terminal.
     pub terminal: bool,
@@ -84,15 +85,10 @@ impl std::str::FromStr for User {
 impl Joining<'_> {
     /// The whole `process`, by the container's own in this file.
     fn process(&self, own: &Path) -> Result<Value, Error> {
-        let read = |file: &Path| {
-            let step = || format!("reading {}", file.display());
-            let text = std::fs::read(file).map_err(Error::io(step()))?;
-            serde_json::from_slice::<Value>(&text).map_err(|why| Error::step(step(), why))
-        };
         if let Some(file) = self.process {
-            return read(file);
+            return read_json(file);
         }
-        let mut process = read(own)?;
+        let mut process: Value = read_json(own)?;
         process["args"] = json!(self.args);
         process["terminal"] = json!(self.terminal);
         if let Some(object) = process.as_object_mut() {
@@ -107,10 +103,15 @@ impl Joining<'_> {
         env.extend(self.env.iter().map(|entry| json!(entry)));
         process["env"] = json!(env);
         if let Some(user) = self.user {
-            process["user"] = json!({"uid": user.uid, "gid": user.gid.unwrap_or(0)});
+            process["user"]["uid"] = json!(user.uid);
+            if let Some(gid) = user.gid {
+                process["user"]["gid"] = json!(gid);
+            }
         }
         if !self.groups.is_empty() {
-            process["user"]["additionalGids"] = json!(self.groups);
+            let own = process["user"]["additionalGids"].as_array().cloned().unwrap_or_default();
+            let all = own.into_iter().chain(self.groups.iter().map(|group| json!(group)));
+            process["user"]["additionalGids"] = all.collect();
         }
         if let Some(profile) = &self.apparmor {
             process["apparmorProfile"] = json!(profile);
