@@ -1,11 +1,13 @@
 //! From `create` to `delete`, and what is said where that is not the order.
 
 use std::fs;
+use std::os::unix::fs::OpenOptionsExt;
 use std::thread;
 
 use serde_json::{Value, json};
 
 use super::{Containers, cgroups};
+use crate::patience::{PATIENCE, within};
 
 /// Created it waits, started it runs, and each state is said.
 #[test]
@@ -194,6 +196,73 @@ fn pause_and_resume() {
     assert!(here.oci(["resume", "one"]).run().expect(1).stderr().contains("not paused"));
     here.oci(["pause", "one"]).run().ok();
     here.oci(["delete", "--force", "one"]).run().ok();
+    here.nothing_left();
+}
+
+/// All its processes get a signal, also those that are frozen; there is nobody after that.
+#[test]
+fn a_signal_to_all() {
+    let Some(here) = Containers::new() else { return };
+    let bundle = here.bundle("b", &["on-term", "0"]);
+    here.started("one", &bundle);
+    let waits = within(PATIENCE, || here.output("one").contains("ready").then_some(()));
+    assert!(waits.is_some());
+    here.oci(["kill", "--all", "one", "TERM"]).run().ok();
+    here.await_status("one", "stopped");
+    here.oci(["delete", "one"]).run().ok();
+    here.started("one", &bundle);
+    here.oci(["pause", "one"]).run().ok();
+    here.oci(["kill", "--all", "one", "KILL"]).run().ok();
+    here.await_status("one", "stopped");
+    assert!(here.oci(["kill", "--all", "one", "KILL"]).run().expect(1).stderr().contains("not running"));
+    here.oci(["delete", "one"]).run().ok();
+    here.nothing_left();
+}
+
+/// A making that is killed leaves what `delete --force` takes away: its processes, its cgroup, its directory.
+#[test]
+fn a_making_that_is_killed() {
+    let Some(here) = Containers::new() else { return };
+    let bundle = here.bundle("b", &["hang"]);
+    let id = format!("{}killed", here.world.mark());
+    let gate = here.world.text("gate");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &gate, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    let script = format!("read pid < {gate}");
+    bundle.with(|config| {
+        config["hooks"] = json!({"createRuntime": [{"path": "/bin/sh", "args": ["sh", "-c", script]}]});
+    });
+    let making = here.oci(["create", "--bundle", bundle.path(), &id]).start();
+    // The hook waits for a word.
+    let open = || fs::OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(&gate).ok();
+    let mut word = within(PATIENCE, open).expect("the hook reads");
+    assert!(!cgroups(&id).is_empty());
+    making.signal(rustix::process::Signal::KILL);
+    making.wait_for_the_process_alone();
+    std::io::Write::write_all(&mut word, b"go\n").unwrap();
+    assert!(here.oci(["state", &id]).run().expect(1).stderr().contains("does not exist"));
+    here.oci(["delete", "--force", &id]).run().ok();
+    here.nothing_left();
+    assert_eq!(cgroups(&id), Vec::<std::path::PathBuf>::new());
+    assert_eq!(crate::processes::with_word(&id), []);
+}
+
+const O_NONBLOCK: i32 = 0o4000;
+
+/// What the caller had started before it became smcp is no business of a making that fails.
+#[test]
+fn children_of_the_caller_are_left_alone() {
+    let Some(here) = Containers::new() else { return };
+    let bundle = here.bundle("b", &["hang"]);
+    bundle.with(|config| config["hooks"] = json!({"createRuntime": [{"path": "/bin/false"}]}));
+    let probe = bundle.rootfs().join("probe").to_str().unwrap().to_owned();
+    let smcp = crate::place::smcp().to_str().unwrap().to_owned();
+    let script = "\"$0\" hang >/dev/null 2>&1 & echo $!; exec \"$@\"";
+    let line = ["-c", script, &probe, &smcp, "oci", "--root", &here.world.text("containers"), "create", "--bundle"];
+    let ended = here.world.program("/bin/sh", line).args([bundle.path(), "one"]).run().expect(1);
+    let child = rustix::process::Pid::from_raw(ended.text().trim().parse().unwrap()).unwrap();
+    let status = fs::read_to_string(format!("/proc/{child}/status")).unwrap_or_default();
+    assert!(status.contains("State:\tS"), "{status}");
+    rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
     here.nothing_left();
 }
 

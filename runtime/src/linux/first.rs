@@ -111,6 +111,11 @@ impl Drop for First {
 /// Kills every descendant of this process until there is none: each becomes its child once its parents are gone, since it
 /// adopts orphans. The keeper does so at its end, and the supervisor after that of a keeper, which may have been killed.
 pub fn end_descendants() {
+    end_descendants_but(&[]);
+}
+
+/// The same for all but `spared`, children that this process had before it was this program, and what is below these.
+pub fn end_descendants_but(spared: &[Pid]) {
     const PATIENCE: Duration = Duration::from_secs(5);
     let own = rustix::process::getpid();
     let deadline = Instant::now() + PATIENCE;
@@ -118,7 +123,11 @@ pub fn end_descendants() {
         match sys::wait(Children::Any, false) {
             Ok(Waited::Ended(_)) => {}
             Ok(Waited::Running) => {
-                for pid in guard::descendants(own) {
+                let descendants = guard::descendants(own, spared);
+                if descendants.is_empty() && !spared.is_empty() {
+                    return;
+                }
+                for pid in descendants {
                     sys::kill(pid, libc::SIGKILL);
                 }
                 std::thread::sleep(Duration::from_micros(500));

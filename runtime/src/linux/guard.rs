@@ -146,10 +146,22 @@ impl Guard {
     }
 }
 
-/// Every process below this one, as far as it can be seen.
-pub fn descendants(of: Pid) -> Vec<Pid> {
-    let tree = Tree::read(of).unwrap_or_default();
-    tree.processes.iter().skip(1).filter_map(|process| Pid::from_raw(process.pid)).collect()
+/// Every process below this one, but `spared` and what is below these, as far as it can be seen.
+pub fn descendants(of: Pid, spared: &[Pid]) -> Vec<Pid> {
+    let mut found = children_of(of);
+    found.retain(|pid| !spared.contains(pid));
+    let mut next = 0;
+    while let Some(pid) = found.get(next).copied() {
+        next += 1;
+        found.extend(children_of(pid).into_iter().filter(|pid| !spared.contains(pid)));
+    }
+    found
+}
+
+/// The children of a process.
+pub fn children_of(pid: Pid) -> Vec<Pid> {
+    let found = Stat::of(pid.as_raw_nonzero().get()).and_then(|process| children(&process)).unwrap_or_default();
+    found.into_iter().filter_map(Pid::from_raw).collect()
 }
 
 /// What the processes below one use at this moment.
@@ -264,10 +276,13 @@ impl Tree {
 
 /// What `/proc/PID/stat` says of one process, proc_pid_stat(5). Anybody may read it.
 #[derive(Debug)]
-struct Stat {
+pub struct Stat {
     pid: i32,
+    /// One letter.
+    pub state: u8,
     threads: u64,
-    started: u64,
+    /// When it started, in ticks since boot.
+    pub started: u64,
     /// User and system time of all its threads, also those that ended.
     own_ticks: u64,
     /// The same of the children that it waited for.
@@ -277,7 +292,8 @@ struct Stat {
 }
 
 impl Stat {
-    fn of(pid: i32) -> Option<Stat> {
+    /// Reads it; `None` where there is no such process.
+    pub fn of(pid: i32) -> Option<Stat> {
         let read = |path: String| Some(String::from_utf8_lossy(&fs::read(path).ok()?).into_owned());
         let mut stat = Stat::parse(pid, &read(format!("/proc/{pid}/stat"))?)?;
         // The first thread may end before the others; it shows no memory then.
@@ -298,6 +314,7 @@ impl Stat {
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
         Some(Stat {
             pid,
+            state: *fields.first()?.as_bytes().first()?,
             own_ticks: number(14)? + number(15)?,
             waited_ticks: number(16)? + number(17)?,
             threads: number(20)?,
@@ -416,6 +433,7 @@ mod tests {
     fn a_name_of_parentheses_and_spaces_is_no_field() {
         let rest = "S 1 2 3 0 -1 0 9 9 9 9 10 20 30 40 20 0 7 0 555 4096 12 0";
         let stat = Stat::parse(5, &format!("5 (a) b (c) {rest}")).unwrap();
+        assert_eq!(stat.state, b'S');
         assert_eq!((stat.own_ticks, stat.waited_ticks, stat.threads, stat.started), (30, 70, 7, 555));
         assert_eq!(stat.resident, 12 * rustix::param::page_size() as u64);
         assert!(Stat::parse(5, "5 (cut off").is_none());

@@ -290,6 +290,18 @@ pub fn kill(pid: Pid, signal: c_int) {
     unsafe { libc::kill(pid.as_raw_nonzero().get(), signal) };
 }
 
+/// Sends a signal to the process that is held, pidfd_send_signal(2): to no other that has got its number since.
+///
+/// # Errors
+/// The kernel's; `ESRCH` where it has ended.
+pub fn send(process: impl AsFd, signal: c_int) -> io::Result<()> {
+    let process = process.as_fd().as_raw_fd();
+    // SAFETY: the descriptor is open for the call, and without a pointer to more the kernel fills in what it knows.
+    let sent =
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process, signal, ptr::null::<libc::siginfo_t>(), 0) };
+    if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// A child that ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {

@@ -16,12 +16,13 @@ use serde_json::json;
 
 use super::config::{Config, PROCESS, Process, resources_without_oom_killer};
 use super::files::write_private;
+use super::keep::remove_empty_cgroups;
 use super::payload::Payload;
 use super::record::{self, Record, VERSION};
 use super::seccomp::Filter;
 use super::{Error, Runtime, amend, copyup, rootless};
-use crate::linux::first::end_descendants;
-use crate::linux::{rights, sys};
+use crate::linux::first::end_descendants_but;
+use crate::linux::{guard, rights, sys};
 
 /// What is to be made, as the caller of `create` says.
 #[derive(Clone, Debug)]
@@ -63,10 +64,12 @@ impl Runtime {
             Err(why) if why.kind() == io::ErrorKind::AlreadyExists => return Err(Error::Exists(asked.id.into())),
             made => made.map_err(Error::io(format!("making {}", directory.display())))?,
         }
+        // Those of the program that became this one.
+        let before = guard::children_of(rustix::process::getpid());
         let made = self.make(asked, &directory, &config, filter);
         if made.is_err() {
             // libcontainer leaves processes behind where it fails between two of its own.
-            end_descendants();
+            end_descendants_but(&before);
             remove_empty_cgroups(&config.cgroup(asked.id, self.systemd));
             let _ = fs::remove_dir_all(&directory);
         }
@@ -92,6 +95,19 @@ impl Runtime {
         }
         write_private(&directory.join("config.json"), adapted.to_string().as_bytes())?;
         write_private(&directory.join(PROCESS), config.whole_process().to_string().as_bytes())?;
+        let mut record = Record {
+            id: asked.id.into(),
+            bundle: config.bundle.clone(),
+            rootfs: config.rootfs.clone(),
+            pid: 0,
+            started: 0,
+            created: jiff::Timestamp::now().to_string(),
+            owner: rustix::process::geteuid().as_raw(),
+            annotations: config.annotations(),
+            cgroup: config.cgroup(asked.id, self.systemd),
+            systemd: self.systemd,
+        };
+        record.announce(directory).map_err(Error::io("writing its making.json"))?;
         let process = config.process();
         let state = json!({
             "ociVersion": VERSION,
@@ -122,18 +138,7 @@ impl Runtime {
         let pid = container.pid().ok_or_else(|| Error::step("creating the container", "it has no process"))?.as_raw();
         let (_, started) =
             record::look(pid).ok_or_else(|| Error::step("creating the container", "it ended at once"))?;
-        let record = Record {
-            id: asked.id.into(),
-            bundle: config.bundle.clone(),
-            rootfs: config.rootfs.clone(),
-            pid,
-            started,
-            created: jiff::Timestamp::now().to_string(),
-            owner: rustix::process::geteuid().as_raw(),
-            annotations: config.annotations(),
-            cgroup: config.cgroup(asked.id, self.systemd),
-            systemd: self.systemd,
-        };
+        (record.pid, record.started) = (pid, started);
         amend::within(config.value(), pid)?;
         amend::size_terminal(config.whole_process(), pid)?;
         copyup::fill(&filled, &config.rootfs, pid)?;
@@ -145,21 +150,10 @@ impl Runtime {
         announce(pid, asked.pid_file, asked.pidfd_socket)?;
         Ok(record)
     }
-}
 
-impl Runtime {
-    fn limits_can_be_had(&self) -> bool {
+    /// Whether a container of this caller's has a cgroup in any case.
+    pub(super) fn limits_can_be_had(&self) -> bool {
         self.systemd || rootless::is_root_of_the_host()
-    }
-}
-
-/// Removes a container's cgroups where nobody is in them: libcontainer gives up on them while its processes still end.
-fn remove_empty_cgroups(path: &Path) {
-    const ROOT: &str = "/sys/fs/cgroup";
-    let Ok(below) = path.strip_prefix("/") else { return };
-    let controllers = fs::read_dir(ROOT).into_iter().flatten().flatten().map(|entry| entry.path());
-    for hierarchy in controllers.chain([PathBuf::from(ROOT)]) {
-        let _ = fs::remove_dir(hierarchy.join(below));
     }
 }
 

@@ -1,8 +1,10 @@
 //! What is done with a container that is made.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use libcgroups::common::{
@@ -10,11 +12,12 @@ use libcgroups::common::{
 };
 pub use libcgroups::stats::{BlkioDeviceStat as BlockStat, MemoryData, Stats as Sample};
 use libcontainer::error::LibcontainerError;
-use libcontainer::oci_spec::runtime::LinuxResources;
+use libcontainer::oci_spec::runtime::{LinuxMemory, LinuxResources};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::process::{PidfdFlags, Signal, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use serde_json::Value;
 
+use super::files::read_json;
 use super::record::{Record, Status};
 use super::{Error, Runtime};
 use crate::linux::sys;
@@ -49,30 +52,21 @@ impl Runtime {
     /// Where it has ended: `container not running`.
     pub fn kill(&self, id: &str, signal: i32, all: bool) -> Result<(), Error> {
         let record = self.record(id)?;
-        let status = self.status(&record)?;
-        if all {
-            return self.kill_all(&record, signal);
-        }
-        let Some(pid) = record.alive() else { return Err(Error::State("container not running".into())) };
-        sys::kill(pid, signal);
-        // A frozen one of version 1 would die only once it is thawed.
-        if status == Status::Paused && signal == Signal::KILL.as_raw() {
-            self.cgroup(&record)?.freeze(FreezerState::Thawed).map_err(|why| Error::step("thawing its cgroup", why))?;
-        }
-        Ok(())
-    }
-
-    fn kill_all(&self, record: &Record, signal: i32) -> Result<(), Error> {
-        let members = self.members(record)?;
-        if members.is_empty() {
+        let paused = self.status(&record)? == Status::Paused;
+        let sent = match (all, record.hold()?) {
+            (true, _) => signal_all(|| self.members(&record), signal)?,
+            (false, Some(process)) => send(&process, signal)?,
+            (false, None) => false,
+        };
+        if !sent {
             return Err(Error::State("container not running".into()));
         }
-        for pid in members {
-            if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-                sys::kill(pid, signal);
-            }
-        }
-        Ok(())
+        // A frozen one of version 1 would die only once it is thawed.
+        if paused && signal == Signal::KILL.as_raw() { self.thaw(&record) } else { Ok(()) }
+    }
+
+    fn thaw(&self, record: &Record) -> Result<(), Error> {
+        self.cgroup(record)?.freeze(FreezerState::Thawed).map_err(|why| Error::step("thawing its cgroup", why))
     }
 
     /// Its processes, by their numbers on the host.
@@ -85,6 +79,7 @@ impl Runtime {
             .and_then(|group| group.get_all_pids().map_err(|why| Error::step("reading its cgroup", why)))
         {
             Ok(members) => Ok(members.into_iter().map(|pid| pid.as_raw()).collect()),
+            Err(why) if self.limits_can_be_had() => Err(why),
             // It has none where its caller may make none.
             Err(_) => Ok(record.alive().map(|pid| pid.as_raw_nonzero().get()).into_iter().collect()),
         }
@@ -99,6 +94,9 @@ impl Runtime {
         let record = match self.record(id) {
             Err(Error::Absent(_)) if removal == Removal::Forced => {
                 // One whose making was killed.
+                if let Some(unfinished) = self.unfinished(id)? {
+                    self.clear(&unfinished)?;
+                }
                 return remove(&directory).map(|()| None);
             }
             record => record?,
@@ -120,6 +118,26 @@ impl Runtime {
         Ok(warning)
     }
 
+    /// Ends what is in the cgroup of a container that was not made to its end, and removes it.
+    fn clear(&self, unfinished: &Record) -> Result<(), Error> {
+        let deadline = Instant::now() + PATIENCE;
+        let places = places(&unfinished.cgroup);
+        let members = || {
+            let texts = places.iter().filter_map(|place| fs::read_to_string(place.join("cgroup.procs")).ok());
+            let numbers = texts.flat_map(|text| text.lines().map(str::parse).collect::<Vec<_>>()).flatten();
+            let of_systemd = if unfinished.systemd { self.members(unfinished).unwrap_or_default() } else { Vec::new() };
+            Ok(numbers.chain(of_systemd).collect())
+        };
+        while signal_all(members, Signal::KILL.as_raw())? || places.iter().any(|place| place.exists()) {
+            remove_empty_cgroups(&unfinished.cgroup);
+            if Instant::now() > deadline {
+                return Err(Error::State("processes of its making are still running".into()));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
     fn take_down(&self, id: &str) -> Result<Option<String>, Error> {
         match self.container(id)?.delete(true) {
             Err(why @ LibcontainerError::Hook(_)) => Ok(Some(format!("poststop hook: {}", chain(&why)))),
@@ -129,22 +147,16 @@ impl Runtime {
 
     /// Kills the first process, with which a PID namespace ends, and waits for its end.
     fn end(&self, record: &Record) -> Result<(), Error> {
-        const PATIENCE: Duration = Duration::from_secs(10);
         let paused = self.status(record)? == Status::Paused;
-        let Some(pid) = record.alive() else { return Ok(()) };
-        let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(pidfd) => pidfd,
-            Err(Errno::SRCH) => return Ok(()),
-            Err(why) => return Err(Error::step("holding its process", io::Error::from(why))),
-        };
-        sys::kill(pid, Signal::KILL.as_raw());
+        let Some(process) = record.hold()? else { return Ok(()) };
+        send(&process, Signal::KILL.as_raw())?;
         if paused {
-            self.cgroup(record)?.freeze(FreezerState::Thawed).map_err(|why| Error::step("thawing its cgroup", why))?;
+            self.thaw(record)?;
         }
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             let tenth = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-            let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&tenth));
+            let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&tenth));
             if record.alive().is_none() {
                 return Ok(());
             }
@@ -185,7 +197,17 @@ impl Runtime {
         if self.status(&record)? == Status::Stopped {
             return Err(Error::State("container not running".into()));
         }
-        let limits = ControllerOpt { resources, disable_oom_killer: false, oom_score_adj: None, freezer_state: None };
+        let directory = self.directory(id)?;
+        // libcgroups sets this with every limit of memory.
+        let asked = resources.memory().as_ref().and_then(LinuxMemory::disable_oom_killer);
+        let disable_oom_killer = match asked {
+            Some(asked) => asked,
+            None => {
+                let config: Value = read_json(&directory.join("config.json"))?;
+                config["linux"]["resources"]["memory"]["disableOOMKiller"] == true
+            }
+        };
+        let limits = ControllerOpt { resources, disable_oom_killer, oom_score_adj: None, freezer_state: None };
         self.cgroup(&record)?.apply(&limits).map_err(|why| Error::step("setting its limits", chain(&why)))
     }
 
@@ -214,6 +236,55 @@ impl Runtime {
         })
         .map_err(|why| Error::step("finding its cgroup", chain(&why)))
     }
+}
+
+/// How long the end of a process that was killed may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Whether the process was there to get it.
+fn send(process: &OwnedFd, signal: i32) -> Result<bool, Error> {
+    match sys::send(process, signal) {
+        Ok(()) => Ok(true),
+        Err(why) if why.raw_os_error() == Some(libc::ESRCH) => Ok(false),
+        Err(why) => Err(Error::step(format!("sending signal {signal}"), why)),
+    }
+}
+
+/// Sends a signal to all of these; one that kills, until there are no new ones. Whether there was anybody to send it to.
+fn signal_all(members: impl Fn() -> Result<Vec<i32>, Error>, signal: i32) -> Result<bool, Error> {
+    let mut sent = HashSet::new();
+    loop {
+        let hold = |pid: i32| Some((pid, pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?));
+        let new = members()?.into_iter().filter(|pid| !sent.contains(pid));
+        let held: Vec<(i32, OwnedFd)> = new.filter_map(hold).collect();
+        // A number that still stands there is that of the process that is held, or this one has ended since.
+        let now = members()?;
+        let before = sent.len();
+        for (pid, process) in held.iter().filter(|(pid, _)| now.contains(pid)) {
+            if send(process, signal)? {
+                sent.insert(*pid);
+            }
+        }
+        // What ends by it may have made others before.
+        if signal != Signal::KILL.as_raw() || sent.len() == before {
+            return Ok(!sent.is_empty());
+        }
+    }
+}
+
+/// Removes a container's cgroups where nobody is in them: libcontainer gives up on them while its processes still end.
+pub(super) fn remove_empty_cgroups(path: &Path) {
+    for cgroup in places(path) {
+        let _ = fs::remove_dir(cgroup);
+    }
+}
+
+/// Where a cgroup may be, one directory for each hierarchy; none for one of systemd's.
+fn places(cgroup: &Path) -> Vec<PathBuf> {
+    const ROOT: &str = "/sys/fs/cgroup";
+    let Ok(below) = cgroup.strip_prefix("/") else { return Vec::new() };
+    let controllers = fs::read_dir(ROOT).into_iter().flatten().flatten().map(|entry| entry.path());
+    controllers.chain([PathBuf::from(ROOT)]).map(|hierarchy| hierarchy.join(below)).collect()
 }
 
 fn remove(directory: &Path) -> Result<(), Error> {

@@ -3,13 +3,17 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use libcontainer::container::{Container, ContainerStatus, State};
-use rustix::process::Pid;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
+use super::files::read_json_if_there;
 use super::{Error, Runtime};
+use crate::linux::guard::Stat;
 
 /// The version of the specification that states and lists name.
 pub const VERSION: &str = "1.2.0";
@@ -68,18 +72,21 @@ impl Status {
 
 const FILE: &str = "container.json";
 
+/// The same for the time in which it is made, without a first process: what a making that is killed leaves behind.
+const MAKING: &str = "making.json";
+
 impl Runtime {
     /// The container of this name.
     ///
     /// # Errors
     /// [`Error::Absent`] where there is none, or none that was created to its end.
     pub fn record(&self, id: &str) -> Result<Record, Error> {
-        let file = self.directory(id)?.join(FILE);
-        let text = fs::read(&file).map_err(|why| match why.kind() {
-            io::ErrorKind::NotFound => Error::Absent(id.into()),
-            _ => Error::step(format!("reading {}", file.display()), why),
-        })?;
-        serde_json::from_slice(&text).map_err(|why| Error::step(format!("reading {}", file.display()), why))
+        read_json_if_there(&self.directory(id)?.join(FILE))?.ok_or_else(|| Error::Absent(id.into()))
+    }
+
+    /// What is known of a container whose making was not done to its end.
+    pub(super) fn unfinished(&self, id: &str) -> Result<Option<Record>, Error> {
+        read_json_if_there(&self.directory(id)?.join(MAKING))
     }
 
     /// All of them, by name.
@@ -134,6 +141,11 @@ impl Runtime {
 }
 
 impl Record {
+    /// Writes it into the directory of a container that is to be made.
+    pub(super) fn announce(&self, directory: &Path) -> io::Result<()> {
+        fs::write(directory.join(MAKING), serde_json::to_vec(self)?)
+    }
+
     /// Writes it into its container's directory, in one step.
     pub(super) fn save(&self, directory: &Path) -> io::Result<()> {
         let new = directory.join("container.json.new");
@@ -146,6 +158,20 @@ impl Record {
         let (state, started) = look(self.pid)?;
         let ended = matches!(state, b'Z' | b'X' | b'x');
         (!ended && started == self.started).then(|| Pid::from_raw(self.pid))?
+    }
+
+    /// Holds that process: a signal that is sent through this reaches no other.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn hold(&self) -> Result<Option<OwnedFd>, Error> {
+        let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            // The number may have gone to another one before, and not since.
+            Ok(held) => Ok(self.alive().map(|_| held)),
+            Err(Errno::SRCH) => Ok(None),
+            Err(why) => Err(Error::step("holding its process", io::Error::from(why))),
+        }
     }
 
     /// The name of who created it, as runc prints it: nothing where there is none.
@@ -165,12 +191,9 @@ impl Record {
     }
 }
 
-/// State and start of a process: fields 3 and 22 of proc_pid_stat(5).
+/// State and start of a process.
 pub fn look(pid: i32) -> Option<(u8, u64)> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    let state = *fields.next()?.as_bytes().first()?;
-    Some((state, fields.nth(18)?.parse().ok()?))
+    Stat::of(pid).map(|stat| (stat.state, stat.started))
 }
 
 #[cfg(test)]
@@ -197,5 +220,19 @@ mod tests {
         assert_eq!(record(own, started).pid_or_zero(), own);
         assert_eq!(record(own, started + 1).pid_or_zero(), 0);
         assert_eq!(look(i32::MAX), None);
+        assert!(record(own, started).hold().unwrap().is_some());
+        assert!(record(own, started + 1).hold().unwrap().is_none());
+        assert!(record(0, 0).hold().unwrap().is_none());
+    }
+
+    /// A program names itself as it likes, prctl(2).
+    #[test]
+    fn a_process_of_any_name_is_known() {
+        let own = std::process::id() as i32;
+        let name = fs::read("/proc/self/comm").unwrap();
+        fs::write("/proc/self/comm", b"\xff) \xfe").unwrap();
+        let found = look(own);
+        fs::write("/proc/self/comm", name.trim_ascii_end()).unwrap();
+        assert!(found.is_some());
     }
 }
