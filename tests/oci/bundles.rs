@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
-use super::by_name;
+use super::{Containers, by_name, cgroups};
 use crate::build::source;
 use crate::command::Ended;
 use crate::needs;
@@ -148,6 +148,67 @@ fn the_cage_of_a_package_is_around_its_bundle() {
     run(&smcp, "state-smcp").expect(crate::probe::REFUSED);
 }
 
+/// The package's limits are the most of a container that is made of it, whatever its `config.json` says of them.
+#[test]
+fn the_limits_of_a_package_hold() {
+    let Some(here) = Containers::new() else { return };
+    let bundle = here.bundle("b", &["hang"]);
+    bundle.with(|config| {
+        config["annotations"] = annotated(&json!({"memory": "64M", "pids": 20}));
+        config["linux"]["resources"]["memory"] = json!({"limit": 128 << 20, "disableOOMKiller": true});
+    });
+    let id = format!("{}limits", here.world.mark());
+    here.started(&id, &bundle);
+    let shown = |name: &str| of_cgroup(&id, name);
+    let memory = || shown("memory.limit_in_bytes").or_else(|| shown("memory.max"));
+    assert_eq!(memory(), Some((64 << 20).to_string()));
+    // A run swaps nothing out either.
+    let with_swap = || shown("memory.memsw.limit_in_bytes").is_none_or(|most| most == (64 << 20).to_string());
+    let waits = || shown("memory.oom_control").is_none_or(|text| text.starts_with("oom_kill_disable 1"));
+    assert!(with_swap() && waits());
+    // What is set later is below them as well, and what is not named stays.
+    for flags in [["--memory", "134217728"], ["--memory", "-1"], ["--memory-swap", "-1"], ["--pids-limit", "-1"]] {
+        here.oci(["update"]).args(flags).args([id.as_str()]).run().ok();
+        assert_eq!(memory(), Some((64 << 20).to_string()), "{flags:?}");
+        assert_eq!(shown("pids.max").as_deref(), Some("20"), "{flags:?}");
+        assert!(with_swap() && waits(), "{flags:?}");
+    }
+    here.oci(["update", "--memory", "33554432", &id]).run().ok();
+    assert_eq!(memory(), Some((32 << 20).to_string()));
+    assert!(waits());
+    here.oci(["delete", "-f", &id]).run().ok();
+    // What is no limit is refused, and nothing is left of it.
+    for odd in [json!("much"), json!({"memory": "much"}), json!({"pids": [5]})] {
+        bundle.with(|config| config["linux"]["resources"] = odd.clone());
+        let refused = here.oci(["create", "--bundle", bundle.path(), &id]).run().expect(1);
+        assert!(refused.stderr().contains("is no object"), "{odd}: {}", refused.stderr());
+    }
+    here.nothing_left();
+}
+
+/// The root of a package's container is read-only, as in any run: who can write where programs are can replace them.
+#[test]
+fn the_root_of_a_package_is_not_written() {
+    let Some(here) = Containers::new() else { return };
+    let bundle = here.bundle("b", &["hang"]);
+    bundle.with(|config| {
+        config["root"]["readonly"] = json!(false);
+        config["process"]["capabilities"] =
+            json!({"effective": ["CAP_DAC_OVERRIDE"], "permitted": ["CAP_DAC_OVERRIDE"]});
+    });
+    let write = |path: &str| here.oci(["exec", "one", "/probe", "write", path, "x"]).run();
+    here.started("one", &bundle);
+    write("/opt").ok();
+    here.oci(["delete", "-f", "one"]).run().ok();
+    bundle.with(|config| config["annotations"] = annotated(&json!({})));
+    here.started("one", &bundle);
+    write("/new").expect(crate::probe::REFUSED);
+    write("/probe").expect(crate::probe::REFUSED);
+    write("/tmp/new").ok();
+    here.oci(["delete", "-f", "one"]).run().ok();
+    here.nothing_left();
+}
+
 /// What a package has where the plan puts something is not followed when it is a link: it would be written where that leads.
 #[test]
 fn a_link_in_the_place_of_a_file_of_the_plans_is_refused() {
@@ -164,4 +225,49 @@ fn a_link_in_the_place_of_a_file_of_the_plans_is_refused() {
     assert!(refused.stderr().contains("symbolic link"), "{}", refused.stderr());
     refused.expect(123);
     assert!(!world.path("bundle/config.json").exists());
+}
+
+/// The cage is whole where smcp runs from memory, as it does for who may make no mounts: Landlock does not rule such files, so that it is tried with
+/// another.
+#[test]
+fn the_cage_of_a_bundle_without_privileges() {
+    let world = World::new(User::Ordinary);
+    let Some(unshare) = needs::program("unshare", "util-linux") else { return };
+    let reference = package(&world);
+    let directory = world.text("bundle");
+    let foreign = world.text("project/foreign");
+    crate::probe::copy_to(world.path("project/foreign").as_path());
+    let run = |words: &[&str]| {
+        let _ = fs::remove_dir_all(world.path("bundle"));
+        world.smcp(["bundle", "-o", &directory, "--allow-read", &foreign, &reference]).args(words).run().ok();
+        // To root of a user namespace the user is 0.
+        let file = world.path("bundle/config.json");
+        let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        for map in ["uidMappings", "gidMappings"] {
+            config["linux"][map] = json!([{"containerID": 0, "hostID": 0, "size": 1}]);
+        }
+        fs::write(&file, config.to_string()).unwrap();
+        let smcp = crate::place::smcp().to_str().unwrap();
+        let line = ["--user", "--map-root-user", smcp, "oci", "--root", &world.text("state"), "run", "--bundle"];
+        world.program(&unshare, line).args([directory.as_str(), "one"]).run()
+    };
+    let ended = run(&["args", "caged"]).ok();
+    assert_eq!(ended.json(), json!(["caged"]));
+    assert!(ended.stderr().contains("limits of memory and processes are not in force"), "{}", ended.stderr());
+    let refused = run(&["exec", &foreign, "args", "foreign"]).expect(crate::probe::REFUSED).json();
+    assert!(refused["refused"].as_str().unwrap().contains("os error 13"), "{refused}");
+}
+
+/// Annotations of a package of the probe's with these limits.
+fn annotated(limits: &Value) -> Value {
+    let manifest = json!({
+        "schemaVersion": 1, "name": "test/probe", "version": "1.0.0", "entrypoint": {"args": ["/probe"]}, "limits": limits,
+    });
+    json!({"info.mcp-hub.smcp.manifest.v1": manifest.to_string()})
+}
+
+/// What a file of a container's cgroup says, where there is one of that name.
+fn of_cgroup(id: &str, file: &str) -> Option<String> {
+    let text = cgroups(id).into_iter().find_map(|directory| fs::read_to_string(directory.join(file)).ok());
+    text.map(|text| text.trim().to_owned())
 }

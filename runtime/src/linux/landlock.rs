@@ -29,18 +29,29 @@ use bundle::Access;
 /// Confines this process and what it starts. `entry` is the server's program where it was found. Gives the ABI that is in
 /// force, where one is.
 pub fn confine(order: &Order, entry: Option<&Path>) -> (Status, Option<ABI>) {
-    let bare = order.bare.as_ref();
-    let canaries = bare.map_or(Canary::OfARoot, |bare| Canary::OfTheHost { file: &bare.canary });
+    match &order.bare {
+        Some(bare) => {
+            enforce(Canary::OfTheHost { file: &bare.canary }, Bare::LEAST_ABI, bare.rights(), Some(&bare.ports))
+        }
+        None => enforce(Canary::OfARoot, ABI::V1, rights(order, entry), None),
+    }
+}
+
+/// Confines this process, the first of a container or one that joins it, to these rights. `canary` is a file that they do not cover.
+pub fn confine_to(rights: Vec<Right>, canary: &CStr) -> Status {
+    enforce(Canary::InAContainer { file: canary }, ABI::V1, rights, None).0
+}
+
+/// Confines this process to these rights and, where there are `ports`, to connecting to these.
+fn enforce(canaries: Canary<'_>, least: ABI, rights: Vec<Right>, ports: Option<&[u16]>) -> (Status, Option<ABI>) {
     let before = canaries.sing();
-    let least = if bare.is_some() { Bare::LEAST_ABI } else { ABI::V1 };
-    let (abi, rules) = match newest(least, |abi| create(abi, bare.is_some())) {
+    let (abi, rules) = match newest(least, |abi| create(abi, ports.is_some())) {
         Ok(created) => created,
         Err(why) => return (Status::Absent(why), None),
     };
-    let rights = bare.map_or_else(|| rights(order, entry), Bare::rights);
     let rules = rights.into_iter().try_fold(rules, |rules, right| right.add_to(rules, abi));
     // Before ABI 4 there is no socket at all.
-    let ports = bare.filter(|_| abi >= ABI::V4).map_or(&[][..], |bare| &bare.ports);
+    let ports = ports.filter(|_| abi >= ABI::V4).unwrap_or_default();
     let rules = rules.and_then(|rules| {
         ports.iter().try_fold(rules, |rules, port| rules.add_rule(NetPort::new(*port, AccessNet::ConnectTcp)))
     });
@@ -48,20 +59,6 @@ pub fn confine(order: &Order, entry: Option<&Path>) -> (Status, Option<ABI>) {
         return (Status::Absent(format!("ABI {abi}: {}", chain(&why))), None);
     }
     (before.judge(&canaries.sing(), abi), Some(abi))
-}
-
-/// Confines this process, the first of a container or one that joins it, to these rights.
-pub fn confine_to(rights: Vec<Right>) -> Status {
-    let before = Canary::InAContainer.sing();
-    let (abi, rules) = match newest(ABI::V1, |abi| create(abi, false)) {
-        Ok(created) => created,
-        Err(why) => return Status::Absent(why),
-    };
-    let rules = rights.into_iter().try_fold(rules, |rules, right| right.add_to(rules, abi));
-    match rules.and_then(RulesetCreated::restrict_self) {
-        Ok(_) => before.judge(&Canary::InAContainer.sing(), abi),
-        Err(why) => Status::Absent(format!("ABI {abi}: {}", chain(&why))),
-    }
 }
 
 /// What each ABI lacks that a later one has, newest first. The rights over TCP ports that ABI 4 brings are used where no
@@ -157,21 +154,21 @@ fn rights(order: &Order, entry: Option<&Path>) -> Vec<Right> {
             What::Granted { access: Access::Ro, .. } | What::Denied { .. } | What::Proc => {}
         }
     }
-    match &order.plan.programs {
-        Programs::Any => rights.push(Right::new("/", AccessFs::Execute)),
-        Programs::Runtime => {}
-        Programs::Named(paths) => {
-            // A directory would let everything in it be executed.
-            let files = paths.iter().filter(|path| !path.is_dir());
-            let needed = files.flat_map(|path| programs::needed(path, &[], order.search_path()));
-            rights.extend(needed.map(|path| Right::new(path, AccessFs::Execute)));
-        }
-    }
-    if let Some(entry) = entry {
-        let needed = programs::needed(entry, order.plan.command.get(1..).unwrap_or_default(), order.search_path());
-        rights.extend(needed.into_iter().map(|path| Right::new(path, AccessFs::Execute)));
-    }
+    let entry = entry.map(|entry| (entry, order.plan.command.get(1..).unwrap_or_default()));
+    rights.extend(executable(&order.plan.programs, entry, order.search_path()));
     rights
+}
+
+/// What may be executed: what the plan names, and the entry point with these arguments, each with what the kernel opens for it.
+pub fn executable(programs: &Programs, entry: Option<(&Path, &[String])>, search: &str) -> Vec<Right> {
+    if *programs == Programs::Any {
+        return vec![Right::new("/", AccessFs::Execute)];
+    }
+    let named = if let Programs::Named(paths) = programs { &paths[..] } else { &[] };
+    // A directory would let everything in it be executed.
+    let named = named.iter().filter(|path| !path.is_dir()).flat_map(|path| programs::needed(path, &[], search));
+    let own = entry.into_iter().flat_map(|(entry, arguments)| programs::needed(entry, arguments, search));
+    named.chain(own).map(|path| Right::new(path, AccessFs::Execute)).collect()
 }
 
 /// Confines this thread and what it starts to what unpacking does in one directory: to make files, directories and links, to
@@ -216,8 +213,8 @@ enum Canary<'a> {
     /// In a root of its own: `read` and `execute` are of smcp itself, on a mount that was left behind; `write` is of the
     /// server's own name.
     OfARoot,
-    /// The same where PID 1 is this process itself, or one within.
-    InAContainer,
+    /// The same where PID 1 is this process itself, or one within; `read` and `execute` are of this file.
+    InAContainer { file: &'a CStr },
     /// On the host's root: a file of the run that is not granted, and any TCP port.
     OfTheHost { file: &'a Path },
 }
@@ -234,7 +231,7 @@ impl Canary<'_> {
         };
         match self {
             Canary::OfARoot => of(c"/proc/self/exe", c"/proc/self/comm", Some(Pid::INIT), None),
-            Canary::InAContainer => of(c"/proc/self/exe", c"/proc/self/comm", None, None),
+            Canary::InAContainer { file } => of(file, c"/proc/self/comm", None, None),
             Canary::OfTheHost { file } => match CString::new(file.as_os_str().as_bytes()) {
                 Ok(file) => of(&file, &file, rustix::process::getppid(), Some(bind_any_port())),
                 Err(_) => of(c"", c"", None, None),

@@ -79,7 +79,8 @@ fn dispatch(cli: &Cli, all: &[OsString], log: &Log) -> Result<u8, Error> {
     match &cli.command {
         Command::Create(asked) => {
             oci::seal(all)?;
-            runtime.create(&creation(asked, asked.console_socket.as_deref())).map_err(|why| named("create", why))?;
+            let made = runtime.create(&creation(asked, asked.console_socket.as_deref()));
+            made.map_err(|why| named("create", why))?.warning.iter().for_each(|warning| log.warn(warning));
         }
         Command::Run(asked) => {
             oci::seal(all)?;
@@ -139,17 +140,17 @@ fn named(command: &str, why: Error) -> Error {
 /// Makes a container, starts it, and stays until it has ended.
 fn foreground(runtime: &Runtime, asked: &Run, log: &Log) -> Result<u8, Error> {
     if asked.detach {
-        runtime
-            .create(&creation(&asked.create, asked.create.console_socket.as_deref()))
-            .map_err(|why| named("run", why))?;
+        let made = runtime.create(&creation(&asked.create, asked.create.console_socket.as_deref()));
+        made.map_err(|why| named("run", why))?.warning.iter().for_each(|warning| log.warn(warning));
         return started(runtime, &asked.create.id).map(|()| 0);
     }
     let console = oci::wants_terminal(&asked.create.bundle)?.then(|| Console::listen(&asked.create.id)).transpose()?;
     let watch = Foreground::new()?;
     let socket = console.as_ref().map(Console::path);
-    let record = runtime.create(&creation(&asked.create, socket.as_deref())).map_err(|why| named("run", why))?;
+    let made = runtime.create(&creation(&asked.create, socket.as_deref())).map_err(|why| named("run", why))?;
+    made.warning.iter().for_each(|warning| log.warn(warning));
     started(runtime, &asked.create.id)?;
-    let code = watch.wait(record.pid, console.as_ref())?;
+    let code = watch.wait(made.record.pid, console.as_ref())?;
     if !asked.keep
         && let Some(warning) = runtime.delete(&asked.create.id, Removal::Forced)?
     {

@@ -155,11 +155,13 @@ fn namespaces(config: &Value) -> impl Iterator<Item = &Value> {
     config["linux"]["namespaces"].as_array().into_iter().flatten()
 }
 
-fn mounts(config: &Value) -> impl Iterator<Item = &Value> {
+/// Its mounts.
+pub fn mounts(config: &Value) -> impl Iterator<Item = &Value> {
     config["mounts"].as_array().into_iter().flatten()
 }
 
-fn has(mount: &Value, option: &str) -> bool {
+/// Whether a mount has this option.
+pub fn has(mount: &Value, option: &str) -> bool {
     mount["options"].as_array().is_some_and(|all| all.iter().any(|one| one == option))
 }
 

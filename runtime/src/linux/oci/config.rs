@@ -8,7 +8,6 @@ use libcontainer::oci_spec::runtime::{LinuxResources, LinuxSeccomp};
 use rustix::thread::CapabilitySet;
 use serde_json::{Map, Value, json};
 
-use super::caged::Cage;
 use super::files::read_json;
 use super::{Error, amend, hook};
 
@@ -117,14 +116,6 @@ impl Config {
                 .map(Some)
                 .map_err(|why| Error::step("reading linux.seccomp", why)),
         }
-    }
-
-    /// The cage of the package that it is made of, where it is of one.
-    ///
-    /// # Errors
-    /// Where that cannot be read.
-    pub fn cage(&self) -> Result<Option<Cage>, Error> {
-        Cage::of(&self.bundle, &self.value)
     }
 
     /// Its hooks of this kind.

@@ -14,13 +14,14 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::json;
 
+use super::caged::Cage;
 use super::config::{Config, PROCESS, Process, resources_without_oom_killer};
 use super::files::write_private;
 use super::keep::remove_empty_cgroups;
 use super::payload::Payload;
 use super::record::{self, Record, VERSION};
 use super::seccomp::Filter;
-use super::{Error, Runtime, amend, copyup, rootless};
+use super::{Error, Runtime, amend, copyup, rootless, seal};
 use crate::linux::first::end_descendants_but;
 use crate::linux::{guard, rights, sys};
 
@@ -45,12 +46,21 @@ pub struct Creation<'a> {
     pub keyring: bool,
 }
 
+/// What was made.
+#[derive(Debug)]
+pub struct Created {
+    /// What is remembered of it.
+    pub record: Record,
+    /// What of the package's cage is not in force.
+    pub warning: Option<String>,
+}
+
 impl Runtime {
     /// Makes a container whose first process waits for its start.
     ///
     /// # Errors
     /// Where something of it cannot be had. Nothing of it is left then.
-    pub fn create(&self, asked: &Creation<'_>) -> Result<Record, Error> {
+    pub fn create(&self, asked: &Creation<'_>) -> Result<Created, Error> {
         let directory = self.directory(asked.id)?;
         let config = Config::read(asked.bundle)?;
         config.refuse_links()?;
@@ -82,15 +92,17 @@ impl Runtime {
         directory: &Path,
         config: &Config,
         filter: Option<Filter>,
-    ) -> Result<Record, Error> {
+    ) -> Result<Created, Error> {
         let mut adapted = config.adapted(asked.id, self.systemd);
         let filled = copyup::take(&mut adapted);
-        let cage = config.cage()?;
+        let cage = Cage::around(&config.bundle, &mut adapted)?;
+        let mut warning = None;
         if let Some(cage) = &cage {
-            cage.save(directory).map_err(Error::io("writing its cage.json"))?;
+            cage.save(directory)?;
             // Who may make no cgroup has none: then nothing would take a limit.
-            if self.limits_can_be_had() {
-                cage.bound(&mut adapted);
+            match self.limits_can_be_had() {
+                true => cage.bound(&mut adapted)?,
+                false => warning = cage.without_cgroup(),
             }
         }
         write_private(&directory.join("config.json"), adapted.to_string().as_bytes())?;
@@ -116,6 +128,10 @@ impl Runtime {
             "bundle": config.bundle,
             "annotations": config.annotations(),
         });
+        let cage = match cage {
+            Some(cage) => Some((cage, seal::canary(directory)?)),
+            None => None,
+        };
         let payload = Payload::new(process.clone(), filter, cage).after(config.hooks("startContainer"), state);
         if asked.keyring {
             sys::join_new_keyring(asked.id).map_err(Error::io("making a session keyring"))?;
@@ -148,7 +164,7 @@ impl Runtime {
         give_stdio(pid, &process);
         record.save(directory).map_err(Error::io("writing its record"))?;
         announce(pid, asked.pid_file, asked.pidfd_socket)?;
-        Ok(record)
+        Ok(Created { record, warning })
     }
 
     /// Whether a container of this caller's has a cgroup in any case.

@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use serde_json::Value;
 
+use super::caged::Cage;
 use super::files::read_json;
 use super::record::{Record, Status};
 use super::{Error, Runtime};
@@ -198,6 +199,10 @@ impl Runtime {
             return Err(Error::State("container not running".into()));
         }
         let directory = self.directory(id)?;
+        let resources = match Cage::load(&directory)? {
+            Some(cage) => &cage.bounded(resources)?,
+            None => resources,
+        };
         // libcgroups sets this with every limit of memory.
         let asked = resources.memory().as_ref().and_then(LinuxMemory::disable_oom_killer);
         let disable_oom_killer = match asked {

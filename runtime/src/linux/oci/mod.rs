@@ -26,7 +26,7 @@ mod tenant;
 
 pub use config::{CAPABILITIES, process_wants_terminal, wants_terminal};
 pub use console::{Console, Foreground};
-pub use create::Creation;
+pub use create::{Created, Creation};
 pub use hook::{VERB as HOOK, run as run_hook};
 pub use keep::{BlockStat, MemoryData, Removal, Sample};
 pub use known::{MOUNT_OPTIONS, SECCOMP_ACTIONS, SECCOMP_FLAGS, SECCOMP_OPERATORS, seccomp_architectures};

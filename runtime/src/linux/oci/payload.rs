@@ -24,6 +24,7 @@ use serde_json::Value;
 
 use super::caged::Cage;
 use super::config::Process;
+use super::seal::Canary;
 use super::seccomp::Filter;
 use crate::linux::sys::{self, SignalSet};
 
@@ -32,7 +33,7 @@ use crate::linux::sys::{self, SignalSet};
 pub struct Payload {
     process: Rc<Process>,
     filter: Option<Rc<Filter>>,
-    cage: Option<Rc<Cage>>,
+    cage: Option<Rc<(Cage, Canary)>>,
     /// Whether somebody waits for what goes wrong before exec.
     heard: bool,
     /// Hooks that run in the container once it is started, and the state that they get.
@@ -43,7 +44,7 @@ pub struct Payload {
 
 impl Payload {
     /// To run this process.
-    pub fn new(process: Process, filter: Option<Filter>, cage: Option<Cage>) -> Payload {
+    pub fn new(process: Process, filter: Option<Filter>, cage: Option<(Cage, Canary)>) -> Payload {
         Payload {
             process: process.into(),
             filter: filter.map(Rc::new),
@@ -119,8 +120,8 @@ impl Payload {
         {
             return format!("installing the seccomp filter: {why}");
         }
-        if let Some(cage) = &self.cage
-            && let Err(why) = cage.confine(&file, &self.process.args, self.search_path())
+        if let Some((cage, canary)) = self.cage.as_deref()
+            && let Err(why) = cage.confine(&file, &self.process.args, self.search_path(), canary)
         {
             return why;
         }

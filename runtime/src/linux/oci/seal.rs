@@ -2,12 +2,14 @@
 //! open to being written there (CVE-2019-5736): smcp starts itself again from where nobody can write.
 
 use std::ffi::{CString, OsString};
-use std::fs::File;
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Seek};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
 
-use rustix::fs::{MemfdFlags, SealFlags, StatVfsMountFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, StatVfsMountFlags};
 use rustix::mount::OpenTreeFlags;
 
 use super::super::sys::{self, MountAttributes};
@@ -30,6 +32,41 @@ pub fn seal(arguments: &[OsString]) -> Result<(), Error> {
         std::env::vars_os().map(|(name, value)| string(&[name, value].join(&OsString::from("=")))).collect();
     let file = CString::new(format!("/proc/self/fd/{}", sealed.as_raw_fd())).map_err(|why| fail(why.into()))?;
     Err(fail(sys::execve(&file, &arguments, &environment.map_err(fail)?)))
+}
+
+/// A file that no container is granted, by which its Landlock is tried: smcp's own, or one beside the container's where smcp's is in memory,
+/// which Landlock does not rule.
+#[derive(Debug)]
+pub struct Canary(Option<OwnedFd>);
+
+impl Canary {
+    /// Its path, in whatever root.
+    pub fn path(&self) -> CString {
+        let path = self
+            .0
+            .as_ref()
+            .map_or_else(|| "/proc/self/exe".into(), |file| format!("/proc/self/fd/{}", file.as_raw_fd()));
+        CString::new(path).unwrap_or_default()
+    }
+}
+
+/// The canary of a container with this directory, which is held from outside of its root.
+///
+/// # Errors
+/// The kernel's.
+pub fn canary(directory: &Path) -> Result<Canary, Error> {
+    let in_memory = File::open("/proc/self/exe").and_then(|own| Ok(rustix::fs::fcntl_get_seals(&own).is_ok()));
+    let file = directory.join("canary");
+    let held = || -> io::Result<Option<OwnedFd>> {
+        if !in_memory? {
+            return Ok(None);
+        }
+        // Whoever the container's user is may read and execute it but for Landlock.
+        let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o755).open(&file)?;
+        made.set_permissions(Permissions::from_mode(0o755))?;
+        Ok(Some(rustix::fs::open(&file, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?))
+    };
+    held().map(Canary).map_err(Error::io("making a file to try Landlock with"))
 }
 
 /// It is sealed, or on a mount that is read-only.

@@ -18,7 +18,7 @@ use super::files::read_json;
 use super::payload::Payload;
 use super::record::Status;
 use super::seccomp::Filter;
-use super::{Error, Runtime, amend, clean, rootless};
+use super::{Error, Runtime, amend, clean, rootless, seal};
 use crate::linux::wire::chain;
 
 /// What joins a container, as the caller of `exec` says.
@@ -159,7 +159,11 @@ impl Runtime {
         let file = in_memory(&whole).map_err(Error::io("passing the process on"))?;
         leave_groups()?;
         rootless::look_away_from_cgroups()?;
-        let payload = Payload::new(own.clone(), filter, Cage::load(&directory)?).joining();
+        let cage = match Cage::load(&directory)? {
+            Some(cage) => Some((cage, seal::canary(&directory)?)),
+            None => None,
+        };
+        let payload = Payload::new(own.clone(), filter, cage).joining();
         // libcontainer lets nothing join one that is not started.
         let aside = (status == Status::Created).then(|| started_aside(&directory, asked.id)).transpose()?;
         let pid = ContainerBuilder::new(asked.id.into(), SyscallType::default())
