@@ -72,6 +72,9 @@ impl Asked {
                 Some(known) if known.from == file.from => {
                     more.push(format!("filesystem {target} {}, which was {}", file.access, known.access));
                 }
+                _ if file.from == Origin::Listed => {
+                    more.push(format!("filesystem {target} {}, for the registry's entry", file.access));
+                }
                 _ => more.push(format!("filesystem {target} {}", file.access)),
             }
         }

@@ -5,12 +5,15 @@
 mod words;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use distribution::{Digest, Download, MCP_REGISTRY, NPMJS, Name, PYPI, PackageName, Packages, Reference};
 use serde::Deserialize;
 use serde_json::Value;
 
 pub use words::Given;
+
+use crate::permissions::Access;
 
 /// The largest answer that is read, in bytes.
 pub const MAX_LISTED: usize = 1 << 20;
@@ -83,8 +86,17 @@ pub struct Listed {
     pub left_out: Vec<String>,
     args: Vec<Argument>,
     env: Vec<Variable>,
-    /// `SRC:DST:MODE`, of which the user names SRC.
-    mounts: Vec<Input>,
+    mounts: Vec<Place>,
+}
+
+/// A directory that the user names by a variable, and where the server has it.
+#[derive(Debug, Clone)]
+struct Place {
+    /// `{NAME}`, with its variable.
+    source: Input,
+    /// As a flag that mounts has it.
+    target: PathBuf,
+    access: Access,
 }
 
 /// Why an entry is of no use.

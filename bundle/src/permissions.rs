@@ -75,6 +75,8 @@ pub enum Origin {
     User,
     /// A state directory that lasts from run to run.
     State,
+    /// The user names it, and it is an entry of a registry of servers that asks for it: no manifest does.
+    Listed,
 }
 
 /// `permissions.subprocess`.
@@ -89,7 +91,7 @@ type Result<T> = std::result::Result<T, ManifestError>;
 impl Permissions {
     /// The one text that stands for these permissions, whatever their order in a manifest: compact JSON in UTF-8, with all
     /// three members and theirs always there, keys and lists sorted (by bytes), each entry once, and each host of the network once
-    /// with all of its ports:
+    /// with all of its ports. What a registry of servers asks for on top is none of them:
     ///
     /// ```json
     /// {"filesystem":[{"access":"rw","from":"user","id":"ws","target":"/work"}],"network":{"outbound":[{"host":"api.acme.example","ports":[443]}]},"subprocess":{"allow":["/usr/bin/git"]}}
@@ -100,7 +102,8 @@ impl Permissions {
             hosts.entry(host.to_string()).or_default().extend(ports);
         }
         let outbound: Vec<_> = hosts.iter().map(|(host, ports)| json!({"host": host, "ports": ports})).collect();
-        let mut files: Vec<&FsRequest> = self.filesystem.iter().collect();
+        let own = |request: &&FsRequest| request.from != Origin::Listed;
+        let mut files: Vec<&FsRequest> = self.filesystem.iter().filter(own).collect();
         files.sort_by_key(|request| &request.id);
         // A map of serde_json is sorted by its keys.
         let file = |request: &&FsRequest| json!({"access": request.access, "from": request.from, "id": request.id, "target": request.target});

@@ -314,8 +314,8 @@ fn mounts(grant: &Grant, identity: &Identity, programs: &Programs, host: Option<
         let (exec, from) = match (m.from, m.access) {
             // What a server may write in one run it must not execute in another, where it asks for less.
             (Origin::State, _) => (exec, Provider::State),
-            (Origin::User, Access::Rw) => (exec, Provider::User),
-            (Origin::User, Access::Ro) => (Exec::Allowed, Provider::User),
+            (Origin::User | Origin::Listed, Access::Rw) => (exec, Provider::User),
+            (Origin::User | Origin::Listed, Access::Ro) => (Exec::Allowed, Provider::User),
         };
         let what = What::Granted { source: m.source.clone(), access: m.access, exec, from };
         mounts.push(Mount { target: m.target.clone(), what });

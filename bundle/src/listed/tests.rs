@@ -3,9 +3,11 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::Asked;
 use crate::Secret;
 use crate::grant::{EnvFlag, Request};
 use crate::manifest::Manifest;
+use crate::permissions::Origin;
 
 fn asked(version: Option<&str>) -> PackageName {
     PackageName { name: "io.test/x".into(), version: version.map(Into::into) }
@@ -201,12 +203,32 @@ fn what_docker_would_be_told() {
     };
     let (mut manifest, mut request) = (Manifest::from_value(&value).unwrap(), Request::default());
     listed.apply(&mut manifest, &mut request, &given).unwrap();
-    assert_eq!(request.mounts, ["/d:/work:rw".parse().unwrap()]);
+    let granted = |request: &Request| request.mounts.iter().map(|m| (m.source.clone(), m.access)).collect::<Vec<_>>();
+    assert_eq!(granted(&request), [("/d".into(), Access::Rw)]);
     assert_eq!(request.env[0].value.as_ref().unwrap().expose(), "sql");
     let (mut manifest, mut request) = (Manifest::from_value(&value).unwrap(), Request::default());
     listed.apply(&mut manifest, &mut request, &|_| None).unwrap();
     assert!(request.mounts.is_empty(), "a default of the publisher's is no path of this machine");
     assert!(manifest.env.iter().any(|spec| spec.name == "dir" && spec.required));
+    // It is asked for in every run, by the entry: what the image asks for, and is certified for, is as before.
+    let file = Asked::of(&manifest).filesystem[Path::new("/work")];
+    assert_eq!((file.access, file.from), (Access::Rw, Origin::Listed));
+    let more = Asked::of(&manifest).beyond(&Asked::default());
+    assert!(more.contains(&"filesystem /work rw, for the registry's entry".into()), "{more:?}");
+    assert_eq!(manifest.permissions.digest(), Manifest::from_value(&value).unwrap().permissions.digest());
+    // The image's word and the user's own flag are narrower than an entry's.
+    let mut own = value;
+    own["permissions"] = json!({"filesystem": [{"id": "w", "access": "ro", "target": "/work"}]});
+    let (mut manifest, mut request) = (Manifest::from_value(&own).unwrap(), Request::default());
+    listed.apply(&mut manifest, &mut request, &given).unwrap();
+    assert_eq!((granted(&request), manifest.permissions.filesystem.len()), (vec![("/d".into(), Access::Ro)], 1));
+    let mut request = Request { mounts: vec!["/e:/work:ro".parse().unwrap()], ..Request::default() };
+    listed.apply(&mut manifest, &mut request, &given).unwrap();
+    assert_eq!(granted(&request), [("/e".into(), Access::Ro)]);
+    for odd in ["{dir}:/a/../b", "{dir}:{dir}", "{dir}:/x/{dir}"] {
+        let one = image(json!([{"type": "named", "name": "-v", "value": odd, "variables": {"dir": {}}}]));
+        assert_eq!((one.left_out.len(), one.mounts.len()), (1, 0), "{odd}");
+    }
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! What an entry gives its server: arguments and variables, each stated by the publisher, given by the user, or put together of both.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
-use super::{Argument, ArgumentKind, Input, Listed, ListedError, Variable};
+use super::{Argument, ArgumentKind, Input, Listed, ListedError, Place, Variable};
 use crate::Secret;
 use crate::grant::{EnvFlag, MountFlag, Request};
 use crate::manifest::{ArgKind, ArgSpec, EnvSpec, Manifest};
@@ -29,11 +30,9 @@ impl Listed {
             self.variable(variable, manifest, request, given, &mut used)?;
         }
         self.arguments(manifest, request, given, &mut used)?;
-        for mount in &self.mounts {
-            if let Some(Composed { text, .. }) = compose(mount, manifest, given, &mut used)? {
-                let wrong = |why: crate::FlagError| ListedError::Value { name: "--mount".into(), why: why.to_string() };
-                request.mounts.push(text.parse::<MountFlag>().map_err(wrong)?);
-            }
+        for (number, place) in self.mounts.iter().enumerate() {
+            let source = compose(&place.source, manifest, given, &mut used)?;
+            place.ask(number, source.map(|source| source.text.into()), manifest, request);
         }
         // What was given for a text in braces is no variable of the server's, unless it is that too.
         let is_own = |name: &str| own.contains(name) || self.env.iter().any(|variable| variable.name == name);
@@ -172,20 +171,43 @@ impl Listed {
                 "-v" | "--volume" | "--mount" => {
                     let text = value.or_else(|| words.next()).unwrap_or_default();
                     match mount(&text, |name| variables.iter().any(|(known, _)| known == name)) {
-                        Some(mount) => {
+                        Some(MountFlag { source, target: Some(target), access, .. }) => {
                             // Nothing that the publisher states becomes a path of this machine.
-                            let mut input = with(mount);
-                            input
+                            let mut source = with(source.to_string_lossy().into_owned());
+                            source
                                 .variables
                                 .values_mut()
                                 .for_each(|variable| (variable.value, variable.default) = (None, None));
-                            self.mounts.push(input);
+                            self.mounts.push(Place { source, target, access });
                         }
-                        None => self.left_out.push(format!("docker's {flag} {}", text.escape_debug())),
+                        _ => self.left_out.push(format!("docker's {flag} {}", text.escape_debug())),
                     }
                 }
                 flag => self.left_out.push(format!("docker's {}", flag.escape_debug())),
             }
+        }
+    }
+}
+
+impl Place {
+    /// Asks for it in the manifest, with no more access than a request for the same place has already, and grants what the user named
+    /// unless a flag of the user's puts something there.
+    fn ask(&self, number: usize, source: Option<PathBuf>, manifest: &mut Manifest, request: &mut Request) {
+        let asked = &mut manifest.permissions.filesystem;
+        let access = match asked.iter().find(|known| known.target == self.target) {
+            Some(known) => known.access.min(self.access),
+            None => {
+                let (id, target) = (format!("listed-mount-{number}"), self.target.clone());
+                asked.push(FsRequest { id, access: self.access, target, from: Origin::Listed });
+                self.access
+            }
+        };
+        let is_taken = |flag: &MountFlag| *flag.target.as_ref().unwrap_or(&flag.source) == self.target;
+        if let Some(source) = source
+            && !request.mounts.iter().any(is_taken)
+        {
+            let flag = "the directory for the registry's entry";
+            request.mounts.push(MountFlag { source, target: Some(self.target.clone()), access, flag });
         }
     }
 }
@@ -251,7 +273,7 @@ impl Argument {
         if self.is_path() {
             let (id, target) = (format!("listed-{number}"), format!("/listed/{number}").into());
             (spec.kind, spec.mount) = (ArgKind::Path, Some(id.clone()));
-            manifest.permissions.filesystem.push(FsRequest { id, access: Access::Rw, target, from: Origin::User });
+            manifest.permissions.filesystem.push(FsRequest { id, access: Access::Rw, target, from: Origin::Listed });
         }
         spec
     }
@@ -371,8 +393,8 @@ fn line_of(arguments: &[Argument]) -> Vec<String> {
     words.map(Word::text).filter(|word| !word.is_empty()).collect()
 }
 
-/// docker's `SRC:DST[:ro]`, or `type=bind,src=SRC,dst=DST[,readonly]`, as `SRC:DST:MODE`; none where the source is not what the user names.
-fn mount(text: &str, is_variable: impl Fn(&str) -> bool) -> Option<String> {
+/// docker's `SRC:DST[:ro]`, or `type=bind,src=SRC,dst=DST[,readonly]`; none where the source is not what the user names, or the target is.
+fn mount(text: &str, is_variable: impl Fn(&str) -> bool) -> Option<MountFlag> {
     let (source, target, mode) = if text.contains("src=") || text.contains("source=") {
         let pairs: Vec<(&str, &str)> = text.split(',').map(|part| part.split_once('=').unwrap_or((part, ""))).collect();
         let of = |names: [&str; 3]| pairs.iter().find(|(key, _)| names.contains(key)).map(|(_, value)| *value);
@@ -387,5 +409,6 @@ fn mount(text: &str, is_variable: impl Fn(&str) -> bool) -> Option<String> {
         (source, target, if parts.next() == Some("ro") { "ro" } else { "rw" })
     };
     let name = source.strip_prefix('{')?.strip_suffix('}')?;
-    (is_variable(name) && target.starts_with('/')).then(|| format!("{source}:{target}:{mode}"))
+    let fits = is_variable(name) && target.starts_with('/') && !target.contains(['{', ':']);
+    fits.then(|| format!("{source}:{target}:{mode}").parse().ok()).flatten()
 }
