@@ -110,6 +110,8 @@ pub struct Request {
     pub cwd: Option<PathBuf>,
     /// `--env` and the lines of `--env-file`; of the same name the last counts.
     pub env: Vec<EnvFlag>,
+    /// Variables that an entry of a registry of servers puts together of its own words and what the user gave.
+    pub composed: Vec<EnvFlag>,
     /// `--allow-subprocess`.
     pub subprocess: SubprocessFlag,
     /// `--allow-net` and its kin.

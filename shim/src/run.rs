@@ -280,7 +280,7 @@ fn story(
     grant.withheld.iter().for_each(show::withheld);
     grant.notes.iter().for_each(|note| show::warn(note));
     record.granted(&grant);
-    let secrets = secrets::of_run(typed, &request.env, &package, &grant);
+    let secrets = secrets::of_run(typed, &request, &package, &grant);
     // By what it is made would be too much for a model.
     let warning = warning(resolved.name.split('?').next().unwrap_or(&resolved.name), &verdict);
     record.warned(warning.as_ref());
@@ -600,6 +600,7 @@ fn request(typed: &cli::Run) -> Result<Request, Failure> {
         state,
         cwd: typed.cwd.clone(),
         env,
+        composed: Vec::new(),
         subprocess,
         network,
         limits,

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bundle::{EnvFlag, Grant, Package};
+use bundle::{EnvFlag, Grant, Package, Request};
 use distribution::Secret;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -211,12 +211,13 @@ fn of_keyring(service: &str, account: &str) -> Result<Secret, Lacking> {
 
 /// The values of a run that nobody may read in what it says: of `--secret`, of variables that the manifest calls secret, and
 /// of those that a flag or a file gave whose names say so. Told where one is too short to be looked for.
-pub fn of_run(typed: &cli::Run, given: &[EnvFlag], package: &Package, grant: &Grant) -> Vec<Secret> {
+pub fn of_run(typed: &cli::Run, request: &Request, package: &Package, grant: &Grant) -> Vec<Secret> {
     let by_flag = |name: &str| {
         typed.secret.iter().any(|flag| flag.split('=').next() == Some(name))
             || package.manifest.env.iter().any(|spec| spec.secret && spec.name == name)
     };
-    let by_name = |name: &str| tells(name) && given.iter().any(|flag| flag.name == name);
+    let given = |name: &str| request.env.iter().chain(&request.composed).any(|flag| flag.name == name);
+    let by_name = |name: &str| tells(name) && given(name);
     let mut found = Vec::new();
     for (name, value) in &grant.env {
         match (by_flag(name), value.expose().len()) {

@@ -12,7 +12,8 @@ use crate::package::Package;
 use crate::policy::Ceilings;
 
 /// Composes the whole environment of the server: a few defaults, the image's,
-/// the manifest's defaults, where the caller's `certificates` are, the account, the flags; what comes later wins.
+/// the manifest's defaults, what an entry of a registry puts together, where the caller's `certificates` are, the account, the flags; what
+/// comes later wins.
 pub(super) fn compose(
     package: &Package,
     request: &Request,
@@ -42,6 +43,13 @@ pub(super) fn compose(
         match (&spec.default, of_variable(ceilings, &spec.name)) {
             (_, Some(source)) => verdict.withhold(format!("variable {}", spec.name), &beyond(source), None),
             (Some(value), None) => drop(set(&spec.name, value)),
+            (None, None) => {}
+        }
+    }
+    for EnvFlag { name, value } in &request.composed {
+        match (value, of_variable(ceilings, name)) {
+            (_, Some(source)) => verdict.withhold(format!("variable {name}"), &beyond(source), None),
+            (Some(value), None) => drop(set(name, value.expose())),
             (None, None) => {}
         }
     }

@@ -179,9 +179,23 @@ fn variables_of_the_environment() {
     assert_eq!(spec(&manifest, "MODE").default.as_deref(), Some("quiet"));
     assert_eq!(spec(&manifest, "FIXED").default.as_deref(), Some("yes {kept}"));
     let env: Vec<_> = request.env.iter().map(|flag| (&*flag.name, flag.value.as_ref().unwrap().expose())).collect();
-    assert_eq!(env, [("TOKEN", "t"), ("URL", "db://root:p@host")], "`password` is no variable of the server's");
+    assert_eq!(env, [("TOKEN", "t")], "`password` is no variable of the server's");
+    let composed = |request: &Request| {
+        let pair = |flag: &EnvFlag| (flag.name.clone(), flag.value.as_ref().unwrap().expose().to_owned());
+        request.composed.iter().map(pair).collect::<Vec<_>>()
+    };
+    assert_eq!(composed(&request), [("URL".into(), "db://root:p@host".into())]);
     let (_, manifest, _) = applied(variables, &[], &[]);
     assert!(spec(&manifest, "password").required && spec(&manifest, "password").secret);
+    // Of the entry's words alone it is the entry's, not the user's.
+    let stated = json!({"environmentVariables": [{"name": "AT", "value": "x/{where}", "variables": {"where": {"default": "y"}}}]});
+    let (_, manifest, request) = applied(stated.clone(), &[], &[]);
+    assert_eq!(
+        (spec(&manifest, "AT").default.as_deref(), request.env.len(), request.composed.len()),
+        (Some("x/y"), 0, 0)
+    );
+    let (_, manifest, request) = applied(stated, &[], &[("where", "z")]);
+    assert_eq!((spec(&manifest, "AT").default, composed(&request)), (None, vec![("AT".into(), "x/z".into())]));
 }
 
 #[test]
@@ -205,7 +219,7 @@ fn what_docker_would_be_told() {
     listed.apply(&mut manifest, &mut request, &given).unwrap();
     let granted = |request: &Request| request.mounts.iter().map(|m| (m.source.clone(), m.access)).collect::<Vec<_>>();
     assert_eq!(granted(&request), [("/d".into(), Access::Rw)]);
-    assert_eq!(request.env[0].value.as_ref().unwrap().expose(), "sql");
+    assert_eq!(request.composed[0].value.as_ref().unwrap().expose(), "sql");
     let (mut manifest, mut request) = (Manifest::from_value(&value).unwrap(), Request::default());
     listed.apply(&mut manifest, &mut request, &|_| None).unwrap();
     assert!(request.mounts.is_empty(), "a default of the publisher's is no path of this machine");

@@ -54,9 +54,14 @@ impl Listed {
         match (&input.value, given(name)) {
             (_, Some(own)) => check(name, own.expose(), input)?,
             (Some(_), None) if !input.variables.is_empty() => {
-                if let Some(Composed { text, is_secret }) = compose(input, manifest, given, used)? {
+                if let Some(Composed { text, is_secret, is_stated }) = compose(input, manifest, given, used)? {
                     spec.secret |= is_secret;
-                    request.env.push(EnvFlag { name: name.clone(), value: Some(Secret::new(text)) });
+                    match is_stated {
+                        true => spec.default = Some(text),
+                        false => {
+                            request.composed.push(EnvFlag { name: name.clone(), value: Some(Secret::new(text)) });
+                        }
+                    }
                 }
             }
             (Some(value), None) => spec.default = Some(value.clone()),
@@ -323,6 +328,8 @@ fn of_place(typed: &mut Vec<String>, is_repeated: bool, flags: &[&str]) -> Vec<S
 struct Composed {
     text: String,
     is_secret: bool,
+    /// Nothing in it is the user's.
+    is_stated: bool,
 }
 
 /// The value with what the user gave in the place of what stands in braces; none where something is missing, which the manifest then asks for.
@@ -333,7 +340,7 @@ fn compose(
     used: &mut BTreeSet<String>,
 ) -> Result<Option<Composed>, ListedError> {
     let template = input.value.clone().unwrap_or_default();
-    let (mut text, mut is_secret, mut is_whole) = (String::new(), input.is_secret, true);
+    let (mut text, mut is_secret, mut is_whole, mut is_stated) = (String::new(), input.is_secret, true, true);
     let mut rest = template.as_str();
     while let Some((before, behind)) = rest.split_once('{') {
         text.push_str(before);
@@ -353,6 +360,7 @@ fn compose(
             (Some(own), _) => {
                 check(name, own.expose(), variable)?;
                 used.insert(name.to_owned());
+                is_stated = false;
                 text.push_str(own.expose());
             }
             (None, Some(stated)) => text.push_str(stated),
@@ -367,7 +375,7 @@ fn compose(
         }
     }
     text.push_str(rest);
-    Ok(is_whole.then_some(Composed { text, is_secret }))
+    Ok(is_whole.then_some(Composed { text, is_secret, is_stated }))
 }
 
 /// Whether the entry takes that value. The error does not show it.
