@@ -18,7 +18,6 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::Secret;
 use crate::grant::{EnvFlag, MountFlag, Request};
 use crate::outbound::Outbound;
 use crate::permissions::Access;
@@ -239,7 +238,9 @@ impl Imported {
         for Pair { name, value, .. } in entry.env {
             let value = value.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
             match value.filter(|value| !value.contains("{{")) {
-                Some(value) => imported.env.push(variable(&name, &value)?),
+                Some(value) => {
+                    imported.env.push(EnvFlag::new(&name, Some(&value)).map_err(|why| format!("env: {why}"))?)
+                }
                 None => imported.notes.push(format!("env: {name} is the user's to give: --env {name}=VALUE")),
             }
         }
@@ -285,13 +286,6 @@ fn mount(text: &str, access: Access) -> Result<MountFlag, String> {
     }
     let mount: MountFlag = text.parse().map_err(|why: crate::FlagError| format!("{text:?}: {why}"))?;
     Ok(MountFlag { access, flag: "--permissions", ..mount })
-}
-
-fn variable(name: &str, value: &str) -> Result<EnvFlag, String> {
-    match name.is_empty() || name.contains(['=', '\0', '*']) || value.contains('\0') {
-        true => Err(format!("env: {name:?} is no variable")),
-        false => Ok(EnvFlag { name: name.into(), value: Some(Secret::new(value)) }),
-    }
 }
 
 #[cfg(test)]

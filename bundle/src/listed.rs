@@ -7,12 +7,13 @@ mod words;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use distribution::{Digest, Download, MCP_REGISTRY, NPMJS, Name, PYPI, PackageName, Packages, Reference};
+use distribution::{DOCKER, Digest, Download, MCP_REGISTRY, NPMJS, Name, PYPI, PackageName, Packages, Reference};
 use serde::Deserialize;
 use serde_json::Value;
 
 pub use words::Given;
 
+use crate::grant::EnvFlag;
 use crate::permissions::Access;
 
 /// The largest answer that is read, in bytes.
@@ -64,8 +65,6 @@ const STEERING: [&str; 35] = [
 ];
 /// Where the official registry, and those like it, keep what is theirs to say.
 const OFFICIAL: &str = "io.modelcontextprotocol.registry/official";
-/// Where images are whose names have no host, as docker has it.
-const DOCKER: &str = "docker.io";
 
 /// One version of a server, and the package of it that runs here.
 #[derive(Debug, Clone)]
@@ -368,9 +367,8 @@ impl Offered {
                 "packageArguments: {odd:?} has no name, or no value and nothing that it is for"
             )));
         }
-        let odd = |variable: &Variable| variable.name.is_empty() || variable.name.contains(['=', '\0', '*']);
-        if let Some(odd) = listed.env.iter().find(|variable| odd(variable)) {
-            return Err(strange(format!("environmentVariables: {:?} is no name", odd.name)));
+        for variable in &listed.env {
+            EnvFlag::new(&variable.name, None).map_err(|why| strange(format!("environmentVariables: {why}")))?;
         }
         match listed.reference {
             Reference::Registry(_) => listed.of_docker(self.runtime_arguments),
@@ -413,12 +411,10 @@ impl Offered {
             _ => {
                 let tag = version.filter(|_| !self.identifier.contains('@') && !has_tag(&self.identifier));
                 let tag = tag.map(|version| format!(":{version}")).unwrap_or_default();
-                let host = match self.registry_base_url.as_deref().map(host_of) {
-                    Some(host) if !has_host(&self.identifier) => format!("{host}/"),
-                    None if !has_host(&self.identifier) => format!("{DOCKER}/"),
-                    _ => String::new(),
-                };
-                format!("{host}{}{tag}", self.identifier)
+                match self.registry_base_url.as_deref().map(host_of).filter(|host| *host != DOCKER) {
+                    Some(host) if !Name::has_host(&self.identifier) => format!("{host}/{}{tag}", self.identifier),
+                    _ => format!("{}{tag}", Name::of_docker(&self.identifier)),
+                }
             }
         };
         let read: Reference = text.parse().map_err(|why: distribution::ReferenceError| strange(why.to_string()))?;
@@ -481,11 +477,6 @@ fn host_of(url: &str) -> &str {
         "hub.docker.com" | "index.docker.io" => DOCKER,
         host => host,
     }
-}
-
-/// As docker tells them: the first part of a path is a host where it could be no other.
-fn has_host(image: &str) -> bool {
-    image.split_once('/').is_some_and(|(first, _)| first.contains(['.', ':']) || first == "localhost")
 }
 
 fn has_tag(image: &str) -> bool {

@@ -46,7 +46,7 @@ pub use image::{Document, ImageError, ImageIndex, ImageManifest, MAX_CONFIG, MAX
 pub use packages::{Asking, Index, MCP_REGISTRY, NPMJS, Npm, PYPI, Packages, Python};
 pub use platform::Platform;
 pub use push::{Pushed, push};
-pub use reference::{Download, LayoutRef, Name, PackageName, Reference, ReferenceError, Selector};
+pub use reference::{DOCKER, Download, LayoutRef, Name, PackageName, Reference, ReferenceError, Selector};
 pub use rootfs::{Rules, tree_id};
 pub use secret::{REDACTED, Secret};
 pub use source::{

@@ -83,6 +83,9 @@ pub struct Download {
     pub digest: Digest,
 }
 
+/// Where images are whose names have no host, as docker has it.
+pub const DOCKER: &str = "docker.io";
+
 /// An image in an OCI layout directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayoutRef {

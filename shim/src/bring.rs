@@ -207,7 +207,7 @@ impl Bring<'_> {
         let task = match self.what {
             Wanted::Image(resolved) => Task::Image { image: Box::new(resolved.hand_over()), offline: self.offline },
             Wanted::Name(mode) => Task::Name { reference: self.reference.clone(), refresh: mode == Mode::Refresh },
-            Wanted::Made(making, again) => Task::Made(sources::Order::of(&self.reference.parse()?, making, again)),
+            Wanted::Made(making, again) => Task::Made(sources::Order::of(&self.reference, making, again)),
         };
         let order = Order {
             config: self.settings.file.clone(),

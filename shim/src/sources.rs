@@ -164,10 +164,10 @@ pub struct Order {
 
 impl Order {
     /// As a run or a command asks for it, of what has to be made.
-    pub fn of(reference: &Reference, making: &Making, again: bool) -> Order {
+    pub fn of(reference: &str, making: &Making, again: bool) -> Order {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         Order {
-            reference: reference.to_string(),
+            reference: reference.to_owned(),
             bin: making.bin.clone(),
             host_runtime: making.host_runtime,
             scripts: making.scripts.clone(),

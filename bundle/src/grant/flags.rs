@@ -163,22 +163,30 @@ pub fn parse_env_file(bytes: &[u8]) -> Result<Vec<EnvFlag>, FlagError> {
     Ok(flags)
 }
 
-/// The text may be a whole secret by mistake, so no error repeats it.
 fn read_variable(text: &str) -> Result<EnvFlag, String> {
-    let (name, value) = match text.split_once('=') {
-        Some((name, value)) => (name, Some(value)),
-        None => (text, None),
-    };
-    if name.is_empty() {
-        return Err("a variable needs a name before the `=`".into());
+    match text.split_once('=') {
+        Some((name, value)) => EnvFlag::new(name, Some(value)),
+        None => EnvFlag::new(text, None),
     }
-    if text.contains('\0') {
-        return Err("a variable cannot hold a NUL".into());
+}
+
+impl EnvFlag {
+    /// The one check of a variable, wherever it is from. The text may be a whole secret by mistake, so no error repeats it.
+    pub(crate) fn new(name: &str, value: Option<&str>) -> Result<EnvFlag, String> {
+        if name.is_empty() {
+            return Err("a variable needs a name before the `=`".into());
+        }
+        if name.contains('=') {
+            return Err("the name of a variable holds a `=`".into());
+        }
+        if name.contains('\0') || value.is_some_and(|value| value.contains('\0')) {
+            return Err("a variable cannot hold a NUL".into());
+        }
+        if name.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            return Err("the name of a variable holds a blank or a control character".into());
+        }
+        Ok(EnvFlag { name: name.into(), value: value.map(Secret::new) })
     }
-    if name.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        return Err("the name of a variable holds a blank or a control character".into());
-    }
-    Ok(EnvFlag { name: name.into(), value: value.map(Secret::new) })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `[REGISTRY/]ORG/NAME[@VERSION | :TAG | @sha256:…]`
 
-use super::{Name, Selector, Wrong, only};
+use super::{DOCKER, Name, Selector, Wrong, only};
 
 /// The longest name, registry included, as other tools have it.
 const MAX_NAME: usize = 255;
@@ -29,6 +29,22 @@ pub(super) fn parse(text: &str) -> Result<Name, Wrong> {
         return Err(Wrong::at(MAX_NAME, format!("a name has at most {MAX_NAME} characters")));
     }
     Ok(Name { registry, repository: repository.into(), selector })
+}
+
+impl Name {
+    /// Whether an image's name begins with a registry.
+    pub fn has_host(image: &str) -> bool {
+        image.split_once('/').is_some_and(|(first, _)| is_host(first))
+    }
+
+    /// The whole name of an image as docker has it: without a registry it is docker's, and with one word an official one.
+    pub fn of_docker(image: &str) -> String {
+        match (Name::has_host(image), image.contains('/')) {
+            (true, _) => image.to_owned(),
+            (false, true) => format!("{DOCKER}/{image}"),
+            (false, false) => format!("{DOCKER}/library/{image}"),
+        }
+    }
 }
 
 /// By docker's rule: what stands before the first slash is a host where it could not be an organisation.

@@ -1,6 +1,6 @@
 //! `docker run`.
 
-use distribution::Reference;
+use distribution::{Name, Reference};
 
 use super::{Left, Line, alone};
 use crate::clients::look::hidden;
@@ -178,14 +178,7 @@ fn file(source: &str, target: &str, access: &'static str) -> Result<File, Left> 
 
 /// docker's names without a registry are its hub's.
 fn image(name: &str) -> Result<Reference, Left> {
-    let first = name.split('/').next().unwrap_or_default();
-    let has_registry = name.contains('/') && (first.contains(['.', ':']) || first == "localhost");
-    let full = match (has_registry, name.contains('/')) {
-        (true, _) => name.to_owned(),
-        (false, true) => format!("docker.io/{name}"),
-        (false, false) => format!("docker.io/library/{name}"),
-    };
-    match full.parse() {
+    match Name::of_docker(name).parse() {
         Ok(reference @ Reference::Registry(_)) => Ok(reference),
         _ => Err(alone(format!("{name} is no image that smcp can name"))),
     }
