@@ -302,6 +302,10 @@ fn answers_that_are_refused(world: &World) {
     let moved = servers.run(world, &packages, &["--refresh", "mcp:io.test/soon"]).run().expect(121);
     moved.explains(&["mcp:io.test/soon was npm:hello@1.0.0, and its registry says now that it is npm:other@3.0.0"]);
     assert_eq!(servers.run(world, &packages, &["mcp:io.test/soon"]).run().ok().json(), json!(["1.0.0"]));
+    // Nor where the store has nothing of it any more: what was accepted outlives it.
+    servers.of(world.smcp(["cache", "rm", "--all"]), &packages).run().ok();
+    let moved = servers.run(world, &packages, &["mcp:io.test/soon"]).run().expect(121);
+    moved.explains(&["mcp:io.test/soon was npm:hello@1.0.0", "npm:other@3.0.0"]);
     servers.of(world.smcp(["cache", "rm", "mcp:io.test/soon"]), &packages).run().ok();
     assert_eq!(servers.run(world, &packages, &["mcp:io.test/soon"]).run().ok().json(), json!(["3.0.0"]));
     // A name that is taken back is forgotten, also where one version is asked for.

@@ -241,7 +241,11 @@ impl Locked {
     }
 }
 
-fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
+/// Reads a file of what was accepted, where there is one.
+///
+/// # Errors
+/// Where it is none.
+pub fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
     let bytes = match read_small(path) {
         Ok(bytes) => bytes,
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -250,8 +254,11 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, Failur
     serde_json::from_slice(&bytes).map(Some).map_err(|why| wrong(path, &why))
 }
 
-/// Also for those who work on the same project.
-fn write(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
+/// Writes one, also for those who work on the same project.
+///
+/// # Errors
+/// Where it cannot be written.
+pub fn write(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
     write_in_one_step(path, value, 0o644).map_err(|why| wrong(path, &why))
 }
 

@@ -1,16 +1,20 @@
 //! `mcp:NAME[@V]`: a name of a registry of servers. What that says of it is kept in the store as its name, and leads to a package of npm, PyPI
 //! or an OCI registry, or to a bundle; from there on the run is one of that package, under that one's name.
 
+use std::io;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use bundle::listed::{LISTED, Listed, ListedError, MAX_LISTED, listed_url};
 use bundle::{Package, Request, SERVER_NAME_LABEL};
 use distribution::{
-    Asking, Error, Index, Made, Making, Network, PackageName, Reference, Secret, Store, canonical, family,
+    Asking, Digest, Error, Index, Made, Making, Network, PackageName, Reference, Secret, Store, canonical, family,
 };
 use runtime::Signals;
+use serde::{Deserialize, Serialize};
 
-use crate::exit::Failure;
+use crate::accept;
+use crate::exit::{self, Failure};
 use crate::settings::Settings;
 use crate::show;
 use crate::sources;
@@ -73,7 +77,13 @@ pub fn called(
 ///
 /// # Errors
 /// Where it cannot be asked, does not know the server, or says what is of no use.
-pub fn look_up(server: &PackageName, name: &str, store: &Store, network: &Network) -> Result<(), Failure> {
+pub fn look_up(
+    server: &PackageName,
+    name: &str,
+    store: &Store,
+    network: &Network,
+    settings: &Settings,
+) -> Result<(), Failure> {
     let registry = network.making.servers.as_deref();
     let asking = Asking::new(&network.access).staying();
     let mut answer = None;
@@ -88,7 +98,7 @@ pub fn look_up(server: &PackageName, name: &str, store: &Store, network: &Networ
     let missing = || Error::NotFound { what: Reference::Mcp(server.clone()).to_string(), place: place() };
     let (bytes, _) = answer.ok_or_else(missing)?;
     match Listed::read(server, &bytes, &network.making.packages) {
-        Ok(listed) => is_what_it_was(&listed, server, name, store, network)?,
+        Ok(listed) => Kept::hold(&listed, server, name, network, settings)?,
         Err(deleted @ ListedError::Deleted(_)) => {
             match store.remove(name) {
                 Ok(_) | Err(Error::NotFound { .. }) => {}
@@ -104,27 +114,56 @@ pub fn look_up(server: &PackageName, name: &str, store: &Store, network: &Networ
     Ok(store.remember_made(name, &descriptor, Made { fingerprint, failed: None })?)
 }
 
-/// An entry names the package that it named before, if in another version: what the user accepted, granted and set was for that one.
-fn is_what_it_was(
-    listed: &Listed,
-    server: &PackageName,
-    name: &str,
-    store: &Store,
-    network: &Network,
-) -> Result<(), Failure> {
-    let known = store.recall(name)?.map(|known| store.blob(&known.descriptor)).transpose()?.flatten();
-    let Some(known) = known else { return Ok(()) };
-    // What cannot be read any more named nothing that ran.
-    let Ok(before) = Listed::read(server, &known.bytes()?, &network.making.packages) else { return Ok(()) };
-    match family(&before.reference, network)? == family(&listed.reference, network)? {
-        true => Ok(()),
-        false => Err(ListedError::Moved {
-            name: Reference::Mcp(server.clone()).to_string(),
-            from: before.reference.to_string(),
-            to: listed.reference.to_string(),
+/// Which package a name led to: beside what was accepted, since the store forgets what is not used.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    /// As the store has it.
+    name: String,
+    /// What the package's versions have in common.
+    family: String,
+    /// The newest of them.
+    package: String,
+}
+
+impl Kept {
+    /// Sees to it that an entry names the package that it named before, if in another version, and keeps which that is: what the user
+    /// accepted, granted and set was for that one.
+    fn hold(
+        listed: &Listed,
+        server: &PackageName,
+        name: &str,
+        network: &Network,
+        settings: &Settings,
+    ) -> Result<(), Failure> {
+        let (family, package) = (family(&listed.reference, network)?, listed.reference.to_string());
+        let path = kept_at(name, settings);
+        match accept::read::<Kept>(&path)? {
+            Some(known) if known.family == family && known.package == package => Ok(()),
+            Some(known) if known.family != family => {
+                let name = Reference::Mcp(server.clone()).to_string();
+                Err(ListedError::Moved { name, from: known.package, to: package }.into())
+            }
+            _ => accept::write(&path, &Kept { name: name.into(), family, package }),
         }
-        .into()),
     }
+}
+
+/// Forgets which package a name led to. Whether anything was known of it.
+///
+/// # Errors
+/// Where the file cannot be removed.
+pub fn forget(name: &str, settings: &Settings) -> Result<bool, Failure> {
+    let path = kept_at(name, settings);
+    match std::fs::remove_file(&path) {
+        Ok(()) => Ok(true),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(why) => Err(Failure::new(exit::CONFIGURATION, format!("{}: {why}", path.display()))),
+    }
+}
+
+fn kept_at(name: &str, settings: &Settings) -> PathBuf {
+    settings.state.join("listed").join(format!("{}.json", Digest::of(name.as_bytes()).hex()))
 }
 
 /// The token that is configured for its host.

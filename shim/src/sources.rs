@@ -220,7 +220,7 @@ pub fn made(order: &Order, settings: &Settings, store: &Store) -> Result<(), Fai
         return Ok(());
     }
     let done = match &reference {
-        Reference::Mcp(server) => listing::look_up(server, &name, store, &network),
+        Reference::Mcp(server) => listing::look_up(server, &name, store, &network, settings),
         _ => build_of(&reference, order, store, &network, (&name, known.as_ref()), settings),
     };
     if let (Err(failure), Some(known)) = (&done, &known) {

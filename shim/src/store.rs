@@ -6,7 +6,7 @@ use bundle::build::{BuildOptions, Cage, Caged, build as build_package};
 use bundle::policy::Policy;
 use bundle::{Package, Request, check_trees, format_size};
 use distribution::{
-    Allowance, Mode, Network, Pending, Reference, Removed, Store, canonical, configure, push as publish, resolve,
+    Allowance, Error, Mode, Network, Pending, Reference, Removed, Store, canonical, configure, push as publish, resolve,
 };
 use serde_json::json;
 
@@ -151,7 +151,12 @@ pub fn cache(command: &cli::Cache, settings: &Settings) -> Result<(), Failure> {
                 removed.push(store.remove_all()?);
             }
             for text in references {
-                removed.push(store.remove(&canonical(&text.parse()?, &network)?)?);
+                let name = canonical(&text.parse()?, &network)?;
+                let was_kept = listing::forget(&name, settings)?;
+                match store.remove(&name) {
+                    Err(Error::NotFound { .. }) if was_kept => {}
+                    one => removed.push(one?),
+                }
             }
             store.empty_trash()?;
             let bytes: u64 = removed.iter().map(|r| r.bytes).sum();
