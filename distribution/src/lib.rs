@@ -43,7 +43,7 @@ pub use error::{Error, Kind, Result};
 pub use fetch::{Image, Missing, Pending, Progress, configure, fetch};
 pub use hub::{Convert, Delivered, HUB_BUNDLE, HUB_MANIFEST, Offered, Stated, Unmake};
 pub use image::{Document, ImageError, ImageIndex, ImageManifest, MAX_CONFIG, MAX_MANIFEST};
-pub use packages::{Asking, Index, MCP_REGISTRY, NPMJS, Npm, PYPI, Packages, Python};
+pub use packages::{Asking, Index, MCP_REGISTRY, NPMJS, Npm, PYPI, Packages, Python, normal_name};
 pub use platform::Platform;
 pub use push::{Pushed, push};
 pub use reference::{DOCKER, Download, LayoutRef, Name, PackageName, Reference, ReferenceError, Selector};

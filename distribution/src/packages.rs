@@ -21,7 +21,7 @@ use crate::{Error, Result, Secret};
 
 pub use asking::Asking;
 pub use npm::{NPMJS, Npm};
-pub use python::{PYPI, Python};
+pub use python::{PYPI, Python, normal_name};
 
 /// The registry of servers that `mcp:` names are looked up in when nobody says otherwise.
 pub const MCP_REGISTRY: &str = "https://registry.modelcontextprotocol.io";

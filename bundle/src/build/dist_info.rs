@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use distribution::normal_name;
+
 use super::error::BuildError;
 use super::tree;
 
@@ -14,7 +16,7 @@ pub(super) fn describe(site: &Path, name: &str) -> Result<Described, BuildError>
         let path = site.join(&file);
         let bytes = fs::read(&path).map_err(BuildError::io(format!("reading {}", file.display())))?;
         let described = parse_metadata(&String::from_utf8_lossy(&bytes));
-        if normal(&described.name) == normal(name) {
+        if normal_name(&described.name) == normal_name(name) {
             let entry_points = fs::read_to_string(path.with_file_name("entry_points.txt")).unwrap_or_default();
             return Ok(Described { scripts: console_scripts(&entry_points), ..described });
         }
@@ -52,17 +54,6 @@ pub(super) fn clean_records(site: &Path) -> Result<(), BuildError> {
         fs::remove_file(site.join(file)).map_err(BuildError::io("removing direct_url.json"))?;
     }
     Ok(())
-}
-
-/// Names of distributions are compared without case and with all separators alike (PEP 503).
-pub(super) fn normal(name: &str) -> String {
-    let mut normal = String::new();
-    for c in name.chars().map(|c| if "-_.".contains(c) { '-' } else { c.to_ascii_lowercase() }) {
-        if c != '-' || !normal.ends_with('-') {
-            normal.push(c);
-        }
-    }
-    normal
 }
 
 fn in_dist_info(file: &Path) -> bool {
@@ -155,7 +146,7 @@ mod tests {
             License: UNKNOWN\nProject-URL: Homepage, https://x\nProject-URL: Source, https://y/z\n\n\
             # Time\n<!-- mcp-name: io.github.acme/time -->\nVersion: 9\n";
         let described = parse_metadata(text);
-        assert_eq!(normal(&described.name), "mcp-server-time");
+        assert_eq!(normal_name(&described.name), "mcp-server-time");
         assert_eq!(described.version, "1.2");
         assert_eq!(described.summary.as_deref(), Some("tells: the time"));
         assert_eq!(described.license, None);

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use distribution::{Access, Asking, Digest, Error, Packages, Secret};
+use distribution::{Access, Asking, Digest, Error, Packages, Secret, normal_name};
 use jiff::Timestamp;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::Value;
@@ -72,16 +72,23 @@ struct Key {
     key: PublicKey,
 }
 
+/// An archive of npm's that was passed on.
+#[derive(Debug, Clone)]
+pub(super) struct Archive {
+    /// Of all of it.
+    pub(super) digest: Digest,
+    /// The name of the registry's key that signed it.
+    pub(super) signer: Option<String>,
+}
+
 /// What was passed on.
 #[derive(Default)]
 struct Seen {
     packuments: BTreeMap<String, Packument>,
     projects: BTreeMap<String, Project>,
     wheels: Vec<Wheel>,
-    /// Of the archives of npm, by `NAME@VERSION`.
-    archives: BTreeMap<String, Digest>,
-    /// The names of the keys that signed these.
-    signers: BTreeMap<String, String>,
+    /// Of npm, by `NAME@VERSION`.
+    archives: BTreeMap<String, Archive>,
     /// Why something could not be passed on, the first of it.
     failed: Option<BuildError>,
 }
@@ -154,13 +161,8 @@ impl Gate {
     }
 
     /// What the archive of a version of an npm package was.
-    pub(super) fn archive(&self, name: &str, version: &str) -> Option<Digest> {
+    pub(super) fn archive(&self, name: &str, version: &str) -> Option<Archive> {
         self.shared.seen().archives.get(&format!("{name}@{version}")).cloned()
-    }
-
-    /// The name of the registry's key that signed a version of an npm package.
-    pub(super) fn signer(&self, name: &str, version: &str) -> Option<String> {
-        self.shared.seen().signers.get(&format!("{name}@{version}")).cloned()
     }
 
     /// What was said of a wheel.
@@ -174,7 +176,7 @@ impl Gate {
         if let Some(failed) = seen.failed.take() {
             return failed;
         }
-        let (young, any, yanked) = match (seen.packuments.get(name), seen.projects.get(&project::normal(name))) {
+        let (young, any, yanked) = match (seen.packuments.get(name), seen.projects.get(&normal_name(name))) {
             (Some(packument), _) => (&packument.young, !packument.releases.is_empty(), Vec::new()),
             (None, Some(project)) => (&project.young, project.is_any_left(), project.yanked()),
             (None, None) => return otherwise,
@@ -199,7 +201,7 @@ impl Gate {
 
     /// The same of a project of an index.
     pub(super) fn look_at_python(&self, name: &str) -> Result<String, BuildError> {
-        let project = self.shared.project(&project::normal(name))?.ok_or_else(|| missing(name))?;
+        let project = self.shared.project(&normal_name(name))?.ok_or_else(|| missing(name))?;
         Ok(project.fingerprint())
     }
 }
@@ -282,7 +284,7 @@ impl Shared {
             return self.archive(name, file.strip_suffix(".tgz").unwrap_or(file));
         }
         if let Some(name) = path.strip_prefix("/simple/") {
-            let Some(project) = self.project(&project::normal(name.trim_matches('/')))? else { return Ok(None) };
+            let Some(project) = self.project(&normal_name(name.trim_matches('/')))? else { return Ok(None) };
             let mut seen = self.seen();
             let first = seen.wheels.len();
             let page = project.page(&self.base, first);
@@ -324,10 +326,8 @@ impl Shared {
             same(&format!("{name}@{version}"), wanted, &got)?;
         }
         let what = format!("{name}@{version}");
-        if let Some(signer) = self.signer(name, &what, &release)? {
-            self.seen().signers.insert(what.clone(), signer);
-        }
-        self.seen().archives.insert(what, Digest::of(&bytes));
+        let signer = self.signer(name, &what, &release)?;
+        self.seen().archives.insert(what, Archive { digest: Digest::of(&bytes), signer });
         Ok(Some((200, "application/octet-stream", bytes)))
     }
 

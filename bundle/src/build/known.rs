@@ -1,6 +1,6 @@
 //! Well-known servers: what they are granted without a flag, as data (`known.yaml`), and names that look like theirs.
 
-use distribution::{NPMJS, PYPI, Packages, Reference};
+use distribution::{NPMJS, PYPI, Packages, Reference, normal_name};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -9,32 +9,35 @@ use super::error::BuildError;
 /// One row.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Known {
+pub struct Known {
     /// As `npm:NAME` or `pypi:NAME`.
-    pub(super) name: String,
+    pub name: String,
     /// Why it is granted that.
-    pub(super) why: String,
+    pub why: String,
     /// Debian packages whose programs it starts.
     #[serde(default)]
     pub(super) debian: Vec<String>,
     /// `args`, `env` and `permissions` of its manifest.
     #[serde(default)]
-    pub(super) manifest: Option<Value>,
+    pub manifest: Option<Value>,
 }
 
 /// The row of a source, where it is asked for at the usual registry: elsewhere a name is somebody else's.
-pub(super) fn of(source: &Reference, packages: &Packages) -> Result<Option<Known>, BuildError> {
+///
+/// # Errors
+/// Where the user's settings cannot be read.
+pub fn known(source: &Reference, packages: &Packages) -> Result<Option<Known>, BuildError> {
     let name = match source {
         Reference::Npm(package) if packages.npm()?.registry_of(&package.name).url() == NPMJS => {
             format!("npm:{}", package.name)
         }
         Reference::Pypi(package) => match &packages.python()?.indexes[..] {
-            [only] if only.url() == PYPI => format!("pypi:{}", super::dist_info::normal(&package.name)),
+            [only] if only.url() == PYPI => format!("pypi:{}", normal_name(&package.name)),
             _ => return Ok(None),
         },
         _ => return Ok(None),
     };
-    Ok(table().into_iter().find(|known| known.name == name))
+    Ok(well_known().into_iter().find(|known| known.name == name))
 }
 
 impl Known {
@@ -52,10 +55,10 @@ impl Known {
 pub fn resembles(source: &Reference) -> Option<String> {
     let name = match source {
         Reference::Npm(package) => format!("npm:{}", package.name),
-        Reference::Pypi(package) => format!("pypi:{}", super::dist_info::normal(&package.name)),
+        Reference::Pypi(package) => format!("pypi:{}", normal_name(&package.name)),
         _ => return None,
     };
-    let names: Vec<String> = table().into_iter().map(|known| known.name).collect();
+    let names: Vec<String> = well_known().into_iter().map(|known| known.name).collect();
     if names.contains(&name) {
         return None;
     }
@@ -63,7 +66,8 @@ pub fn resembles(source: &Reference) -> Option<String> {
     near.min().map(|(_, known)| known)
 }
 
-fn table() -> Vec<Known> {
+/// The rows.
+pub fn well_known() -> Vec<Known> {
     serde_saphyr::from_str(include_str!("known.yaml")).expect("the table is read by a test")
 }
 
@@ -96,7 +100,7 @@ mod tests {
     #[test]
     fn every_row_is_a_manifest() {
         let mut names = Vec::new();
-        for known in table() {
+        for known in well_known() {
             let source: Reference = known.name.parse().unwrap();
             assert!(matches!(source, Reference::Npm(_) | Reference::Pypi(_)), "{}", known.name);
             assert!(!known.why.is_empty() && !names.contains(&known.name), "{}", known.name);

@@ -44,8 +44,7 @@ pub use error::BuildError;
 use gate::Gate;
 pub use gate::Registries;
 pub use image::{BASE, DEBIAN, DOWNLOADS, RUNTIME};
-use known::Known;
-pub use known::resembles;
+pub use known::{Known, known, resembles, well_known};
 use staging::Staging;
 
 /// Builds `source` into `store`: the image is complete there, under no name yet.
@@ -67,7 +66,7 @@ pub fn build(
     if cage.is_none() && options.registries.min_age.is_some() {
         return Err(BuildError::Options("min_release_age is held in a cage alone".into()));
     }
-    let known = known::of(source, &options.registries.packages)?;
+    let known = known(source, &options.registries.packages)?;
     let mut debian = options.debian.clone();
     if let Some(known) = known.as_ref().filter(|_| !options.host_runtime) {
         debian.extend(known.debian.iter().filter(|name| !options.debian.contains(name)).cloned());

@@ -228,8 +228,8 @@ fn source(
     let registry = Some(registry.to_owned()).filter(|url| job.cage.is_some() && url != NPMJS);
     let archive = job.gate.get().and_then(|gate| gate.archive(name, version));
     let pairs = [
-        ("signedBy", job.gate.get().and_then(|gate| gate.signer(name, version))),
-        ("sha256", archive.map(|digest| digest.to_string())),
+        ("signedBy", archive.as_ref().and_then(|archive| archive.signer.clone())),
+        ("sha256", archive.map(|archive| archive.digest.to_string())),
         ("installScripts", text_of(&scripts.found)),
         ("installScriptsRun", text_of(&scripts.run)),
         ("registry", registry),

@@ -110,11 +110,6 @@ impl Wheel {
     }
 }
 
-/// PEP 503.
-pub(super) fn normal(name: &str) -> String {
-    super::dist_info::normal(name)
-}
-
 fn from_json(bytes: &[u8]) -> Result<Vec<Wheel>, serde_json::Error> {
     let value: Value = serde_json::from_slice(bytes)?;
     let text = |value: &Value| value.as_str().map(str::to_owned);

@@ -7,10 +7,10 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use distribution::{Digest, Hasher, PYPI, PackageName};
+use distribution::{Digest, Hasher, PYPI, PackageName, normal_name};
 use serde_json::{Map, Value, json};
 
-use super::dist_info::{Described, clean_records, describe, normal};
+use super::dist_info::{Described, clean_records, describe};
 use super::error::BuildError;
 use super::image::{DOWNLOADS, Parts};
 use super::interpreter::Interpreter;
@@ -49,7 +49,7 @@ pub(super) fn package(job: &Job, package: &PackageName) -> Result<Parts, BuildEr
     layer.add_tree(&compiled, &place, &|_| true)?;
     layer.add_bytes(&script_path, script_text(&python.version, start), FileMode::Executable)?;
 
-    let integrity = wheels.iter().find(|wheel| normal(&wheel.name) == normal(&described.name));
+    let integrity = wheels.iter().find(|wheel| normal_name(&wheel.name) == normal_name(&described.name));
     let integrity = integrity.map(|wheel| wheel.digest.to_string());
     let said = said(job, &wheels, &described);
     let program = layers.host.clone().unwrap_or_else(|| format!("/usr/bin/python{}", python.version));
@@ -100,7 +100,7 @@ fn said(job: &Job, wheels: &[Wheel], described: &Described) -> project::Wheel {
         if let Some(why) = &said.yanked {
             job.say(format!("{} {} was yanked by its publisher: {why}", wheel.name, wheel.version));
         }
-        if normal(&wheel.name) == normal(&described.name) {
+        if normal_name(&wheel.name) == normal_name(&described.name) {
             own = said;
         }
     }
@@ -116,9 +116,13 @@ fn source(job: &Job, integrity: Option<String>, said: &project::Wheel) -> Result
         ("registry", Some(indexes.join(",")).filter(|urls| job.cage.is_some() && urls != PYPI)),
         ("published", said.published.clone()),
         ("yanked", said.yanked.clone()),
-        ("provenance", said.provenance.clone()),
     ];
-    Ok(pairs.into_iter().filter_map(|(key, value)| Some((key.to_owned(), Value::String(value?)))).collect())
+    let built = said.built.as_ref().map(Provenance::pairs).unwrap_or_default();
+    Ok(pairs
+        .into_iter()
+        .chain(built)
+        .filter_map(|(key, value)| Some((key.to_owned(), Value::String(value?))))
+        .collect())
 }
 
 /// Installs those wheels and no others, without the network and the user's settings.
@@ -160,7 +164,7 @@ fn manifest(
     source.insert("ref".into(), format!("{}=={}", described.name, described.version).into());
     let mut manifest = json!({
         "schemaVersion": 1,
-        "name": normal(&described.name),
+        "name": normal_name(&described.name),
         "version": described.version,
         "mcp": {"transport": {"type": "stdio"}},
         "entrypoint": {"args": [program, script]},

@@ -155,3 +155,8 @@ fn of_uv(table: &Table) -> Stated {
     }
     stated
 }
+/// The name of a project as indexes compare it: without case, and with all separators alike (PEP 503).
+pub fn normal_name(name: &str) -> String {
+    let words: Vec<&str> = name.split(['-', '_', '.']).filter(|word| !word.is_empty()).collect();
+    words.join("-").to_ascii_lowercase()
+}

@@ -14,7 +14,7 @@
 use std::path::Path;
 
 use super::{Freshness, Network, Resolved, Source, Way, choose};
-use crate::packages::{MCP_REGISTRY, NPMJS, PYPI};
+use crate::packages::{MCP_REGISTRY, NPMJS, PYPI, normal_name};
 use crate::{Descriptor, Error, Reference, Result, Store};
 
 /// What the store has; [`Error::NotBuilt`] where it has nothing.
@@ -51,7 +51,7 @@ pub(super) fn canonical(reference: &Reference, net: &Network) -> Result<String> 
             format!("npm:{}@{}", package.name, package.version.as_deref().unwrap_or("latest"))
         }
         Reference::Pypi(package) => {
-            format!("pypi:{}=={}", normal(&package.name), package.version.as_deref().unwrap_or("latest"))
+            format!("pypi:{}=={}", normal_name(&package.name), package.version.as_deref().unwrap_or("latest"))
         }
         Reference::Directory(path) => format!("dir:{}", place(path)?),
         Reference::Mcpb(path) => format!("mcpb:{}", place(path)?),
@@ -81,7 +81,7 @@ pub(super) fn canonical(reference: &Reference, net: &Network) -> Result<String> 
 pub(super) fn family(reference: &Reference, net: &Network) -> Result<String> {
     let source = match reference {
         Reference::Npm(package) => format!("npm:{}", package.name),
-        Reference::Pypi(package) => format!("pypi:{}", normal(&package.name)),
+        Reference::Pypi(package) => format!("pypi:{}", normal_name(&package.name)),
         Reference::Directory(path) => format!("dir:{}", place(path)?),
         Reference::Mcpb(path) => format!("mcpb:{}", place(path)?),
         Reference::Download(download) => format!("mcpb:{}", download.url),
@@ -114,10 +114,4 @@ fn registry(reference: &Reference, net: &Network) -> Result<Option<String>> {
 fn place(path: &Path) -> Result<String> {
     let place = path.canonicalize().map_err(Error::store("find", path))?;
     Ok(place.display().to_string())
-}
-
-/// PEP 503: without case, and with all separators alike.
-fn normal(name: &str) -> String {
-    let words: Vec<&str> = name.split(['-', '_', '.']).filter(|word| !word.is_empty()).collect();
-    words.join("-").to_ascii_lowercase()
 }

@@ -2,7 +2,7 @@
 //! values beside may be secrets.
 
 use super::dialect::Dialect;
-use super::edit::{Change, changed};
+use super::edit::{Change, changed, line_of};
 use super::entries::Start;
 use super::look::hidden;
 use super::tree::{Node, Span};
@@ -60,14 +60,7 @@ fn touched(text: &str, entry: &Span, changes: &[Change]) -> Vec<Span> {
     if !text[entry.clone()].contains('\n') && changes.iter().all(is_within) {
         return vec![entry.clone()];
     }
-    let mut spans: Vec<Span> = changes
-        .iter()
-        .map(|(span, _)| {
-            let start = text[..span.start].rfind('\n').map_or(0, |end| end + 1);
-            let end = text[span.end..].find('\n').map_or(text.len(), |end| span.end + end + 1);
-            start..end
-        })
-        .collect();
+    let mut spans: Vec<Span> = changes.iter().map(|(span, _)| line_of(text, span)).collect();
     spans.sort_by_key(|span| span.start);
     let mut lines: Vec<Span> = Vec::new();
     for span in spans {

@@ -117,10 +117,16 @@ pub fn newline(text: &str) -> &'static str {
     }
 }
 
+/// The whole lines that hold a place, with the end of the last.
+pub fn line_of(text: &str, place: &Span) -> Span {
+    let start = text[..place.start].rfind('\n').map_or(0, |end| end + 1);
+    let end = text[place.end..].find('\n').map_or(text.len(), |end| place.end + end + 1);
+    start..end
+}
+
 /// The blanks before a place on its line, as many columns as there are characters.
 pub fn indent(text: &str, at: usize) -> String {
-    let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
-    text[line..at].chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect()
+    text[line_of(text, &(at..at)).start..at].chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect()
 }
 
 /// Whether a changed text says what it should: the words of one entry, and everywhere else what it said before.

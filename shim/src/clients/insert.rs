@@ -1,7 +1,7 @@
 //! Whole entries that come into a file and go out of it: pure, between bytes that stay.
 
 use super::dialect::Dialect;
-use super::edit::{Change, Key, changed, indent, newline};
+use super::edit::{Change, Key, changed, indent, line_of, newline};
 use super::entries::{Entry, Holder, entries};
 use super::table::{Client, Shape};
 use super::tree::{List, Map, Member, Node, Span};
@@ -203,8 +203,7 @@ fn line_end(text: &str, at: usize) -> usize {
 
 /// The blanks at the beginning of the line that holds a place.
 fn leading(text: &str, at: usize) -> String {
-    let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
-    text[line..at].chars().take_while(|c| matches!(c, ' ' | '\t')).collect()
+    text[line_of(text, &(at..at)).start..at].chars().take_while(|c| matches!(c, ' ' | '\t')).collect()
 }
 
 /// What a text has for one step to the right: the blanks of its first line that has some.
@@ -257,9 +256,7 @@ fn taken_out(text: &str, dialect: Dialect, places: &[Span], at: usize, is_block:
             });
             return vec![(start..place.end, nothing.to_owned())];
         }
-        let start = text[..place.start].rfind('\n').map_or(0, |end| end + 1);
-        let end = text[place.end..].find('\n').map_or(text.len(), |end| place.end + end + 1);
-        return vec![(start..end, String::new())];
+        return vec![(line_of(text, place), String::new())];
     }
     let next = places.get(at + 1).map_or(text.len(), |next| next.start);
     let own_comma = super::edit::outside_comments(&text[..next], dialect, place.end..next, ',')
@@ -276,12 +273,9 @@ fn taken_out(text: &str, dialect: Dialect, places: &[Span], at: usize, is_block:
 
 /// A place with the blanks around it, where it has its lines for itself.
 fn whole_lines(text: &str, place: Span) -> Span {
-    let start = text[..place.start].rfind('\n').map_or(0, |end| end + 1);
-    let end = text[place.end..].find('\n').map(|end| place.end + end + 1);
-    match end {
-        Some(end) if text[start..place.start].trim().is_empty() && text[place.end..end].trim().is_empty() => start..end,
-        _ => place,
-    }
+    let line = line_of(text, &place);
+    let is_alone = text[line.start..place.start].trim().is_empty() && text[place.end..line.end].trim().is_empty();
+    if is_alone && text[..line.end].ends_with('\n') { line } else { place }
 }
 
 /// The lines of a table of TOML: its headers and its values, wherever they stand.
@@ -289,12 +283,7 @@ fn toml_lines(text: &str, member: &Member) -> Vec<Change> {
     let mut places = Vec::new();
     collect(text, member, &mut places);
     places.sort_by_key(|place| place.start);
-    let line = |place: &Span| {
-        let start = text[..place.start].rfind('\n').map_or(0, |end| end + 1);
-        let end = text[place.end..].find('\n').map_or(text.len(), |end| place.end + end + 1);
-        start..end
-    };
-    let mut lines: Vec<Span> = places.iter().map(line).collect();
+    let mut lines: Vec<Span> = places.iter().map(|place| line_of(text, place)).collect();
     lines.dedup();
     lines.into_iter().map(|line| (line, String::new())).collect()
 }

@@ -193,10 +193,8 @@ fn of_file(file: &str, project: Option<&Path>) -> Result<Vec<(String, Secret)>, 
         return Err(unknown("where that is the client alone knows".into()));
     }
     let bytes = read_small(&path).map_err(|why| unknown(why.to_string()))?;
-    let text = String::from_utf8(bytes).map_err(|_| unknown("it is not UTF-8".into()))?;
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let pair = |line: &str| line.split_once('=').map(|(name, value)| (name.trim().to_owned(), Secret::new(value)));
-    Ok(lines.filter_map(pair).collect())
+    let flags = bundle::parse_env_file(&bytes).map_err(|why| unknown(why.to_string()))?;
+    Ok(flags.into_iter().filter_map(|flag| Some((flag.name, flag.value?))).collect())
 }
 
 /// A command line for people.

@@ -8,12 +8,13 @@ mod tests;
 
 use std::path::Path;
 
+use bundle::build::{Known, known};
 use distribution::{PackageName, Packages, Reference};
 
 use crate::cli::{Cli, Command};
 use crate::secrets::tells;
 
-use super::known::Known;
+use super::known::{grants, is_secret};
 
 /// What is asked of the machine.
 pub struct Host<'h> {
@@ -104,7 +105,7 @@ pub fn recognise(started: Started<'_>, host: &Host<'_>) -> Result<Invocation, Le
     let words = &started.words[before..];
     let line = line(words, host.own)?;
     let args = &words[line.length..];
-    let known = Known::of(&line.reference, host.packages);
+    let known = known(&line.reference, host.packages).ok().flatten();
     let mut flags = Vec::new();
     let mut granted = Vec::new();
     let mut notes = line.notes;
@@ -131,7 +132,7 @@ pub fn recognise(started: Started<'_>, host: &Host<'_>) -> Result<Invocation, Le
         // What stands behind an image is about what is in its container.
         None if line.variables.is_some() => {}
         Some(known) => {
-            let defaults = known.grants(args);
+            let defaults = grants(known, args);
             granted.extend(defaults.paths.iter().map(|path| format!("{path} read-write")));
             granted.extend(defaults.hosts.iter().map(|host| format!("connecting to {host}")));
             granted.extend(defaults.programs.iter().map(|program| format!("starting {program}")));
@@ -215,7 +216,7 @@ fn variables(env: &[(&str, bool)], passed: Option<&[String]>, known: Option<&Kno
         None => !is_for_a_launcher(name),
     };
     let flag = |name: &str, has_value: bool| {
-        let secret = tells(name) || known.is_some_and(|known| known.is_secret(name));
+        let secret = tells(name) || known.is_some_and(|known| is_secret(known, name));
         if secret && has_value { "--secret" } else { "--env" }
     };
     let reaching = env.iter().filter(|(name, _)| reaches(name));

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use distribution::Reference;
+use bundle::build::well_known;
+use distribution::{Reference, normal_name};
 
-use super::super::known::{normal, table};
 use super::{Left, Line, alone};
 
 /// What a flag of a launcher is to smcp.
@@ -118,9 +118,9 @@ fn of_pypi(words: &[&str], read: Read, launcher: &str) -> Result<Line, Left> {
     let Ok(Reference::Pypi(package)) = format!("pypi:{spec}").parse() else {
         return Err(alone(format!("{} is no package of PyPI, or one with more beside its version", named(&spec))));
     };
-    let own_name = normal(&package.name);
+    let own_name = normal_name(&package.name);
     let mut line = Line::of(Reference::Pypi(package), read.at + 1, launcher);
-    if read.package.is_some() && normal(word) != own_name {
+    if read.package.is_some() && normal_name(word) != own_name {
         line.flags.extend(["--bin".to_owned(), (*word).to_owned()]);
     }
     if words[..read.at].iter().any(|word| word.starts_with("--python")) || words[..read.at].contains(&"-p") {
@@ -156,8 +156,8 @@ pub fn pipx(words: &[&str], from: usize) -> Result<Line, Left> {
 pub fn python(words: &[&str]) -> Result<Line, Left> {
     let at = 1 + words[1..].iter().take_while(|word| ["-u", "-B", "-I", "-s", "-E"].contains(word)).count();
     let (Some(&"-m"), Some(module)) = (words.get(at), words.get(at + 1)) else { return Err(alone(SCRIPT)) };
-    let name = format!("pypi:{}", normal(module));
-    let known = table().into_iter().find(|known| known.name == name);
+    let name = format!("pypi:{}", normal_name(module));
+    let known = well_known().into_iter().find(|known| known.name == name);
     let known = known.ok_or_else(|| alone(format!("which package the module {module} is from is not known")))?;
     let reference = known.name.parse().map_err(|_| alone(SCRIPT))?;
     let mut line = Line::of(reference, at + 2, "python");
@@ -176,7 +176,7 @@ pub fn node(words: &[&str]) -> Result<Line, Left> {
         Some([name, ..]) => (*name).to_owned(),
         _ => return Err(alone(SCRIPT)),
     };
-    let known = table().into_iter().find(|known| known.name == format!("npm:{name}"));
+    let known = well_known().into_iter().find(|known| known.name == format!("npm:{name}"));
     let known = known.ok_or_else(|| alone(format!("which registry {name} was installed from is not known")))?;
     let reference = known.name.parse().map_err(|_| alone(SCRIPT))?;
     let mut line = Line::of(reference, 2, "node");
