@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -33,13 +32,6 @@ as_each_user! {
     servers_come_and_go,
 }
 
-/// How long the first making of a package may take on a busy machine.
-const FIRST: Duration = Duration::from_secs(300);
-
-fn has_npm() -> bool {
-    needs::program("node", "nodejs").is_some() && needs::program("npm", "npm").is_some()
-}
-
 fn registry() -> StandIn {
     let registry = StandIn::new();
     registry.publish("@acme/hello", "1.0.0");
@@ -48,7 +40,7 @@ fn registry() -> StandIn {
 
 /// `smcp adopt` by the node of this machine.
 fn adopt<'w>(world: &'w World, registry: &StandIn, words: &[&str]) -> Smcp<'w> {
-    registry.of(world.smcp(["adopt", "--runtime", "host"]).args(words)).within(FIRST)
+    registry.of(world.smcp(["adopt", "--runtime", "host"]).args(words)).within(needs::FIRST)
 }
 
 /// The files of a set of fixtures by their names in the home directory.
@@ -103,7 +95,7 @@ const FORMS: [Form; 3] = [
 ];
 
 fn all_dialects_there_and_back(world: &World) {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let registry = registry();
@@ -146,12 +138,12 @@ fn as_the_client_does<'w>(world: &'w World, entry: &Value) -> Smcp<'w> {
     for (name, value) in entry["env"].as_object().into_iter().flatten() {
         command = command.env(name, value.as_str().expect("a text"));
     }
-    command.within(FIRST)
+    command.within(needs::FIRST)
 }
 
 /// The values stay in the client's file, and reach the server by their names.
 fn what_is_adopted_runs(world: &World) {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let registry = StandIn::new();
@@ -182,7 +174,7 @@ fn what_is_adopted_runs(world: &World) {
 
 /// What cannot be read, made or written is named and left as it is.
 fn one_file_does_not_stop_the_others(world: &World) {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let registry = registry();
@@ -208,7 +200,7 @@ fn one_file_does_not_stop_the_others(world: &World) {
 
 /// Links are followed and stay links; what is read-only or has two names is left alone.
 fn files_stay_what_they_are(world: &World) {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let registry = registry();
@@ -261,14 +253,14 @@ fn nothing_is_changed_without_a_yes(world: &World) {
 
 /// The question is asked on the terminal, after what it is about.
 fn a_yes_on_the_terminal(world: &World) {
-    let Some(script) = needs::program("script", "bsdutils").filter(|_| has_npm()) else { return };
+    let Some(script) = needs::program("script", "bsdutils").filter(|_| needs::npm()) else { return };
     let registry = registry();
     let text = cursor("npx", &["-y", "@acme/hello"]);
     let path = write(world, Path::new(".cursor/mcp.json"), text.as_bytes());
     let line = format!("{} adopt --runtime host cursor", place::smcp().display());
     let answered = |answer: &str| {
         let command = world.program(&script, ["-qec", &line, "/dev/null"]).stdin(format!("{answer}\n"));
-        registry.of(command).within(FIRST).run()
+        registry.of(command).within(needs::FIRST).run()
     };
     let no = answered("n").expect(121).text();
     let (shown, asked) = (no.find("every file of yours"), no.find("Let smcp start 1 server from now on?"));
@@ -280,7 +272,7 @@ fn a_yes_on_the_terminal(world: &World) {
 
 /// A file that somebody changed since is left as it is, until the entries alone are asked for.
 fn undo_loses_nothing(world: &World) {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let registry = registry();
@@ -363,7 +355,7 @@ fn the_path_of_smcp_is_one_that_stays(world: &World) {
 
 /// What is in the working directory, with a file of variables that the client reads itself.
 fn files_of_a_project(world: &World) {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let registry = registry();

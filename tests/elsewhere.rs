@@ -23,14 +23,8 @@ fn podman_runs_a_package_and_gives_it_back() {
         return;
     };
     let Some(reference) = pushed(&world) else { return };
-    let places = ["root", "r", "tmp"].map(|name| world.text(&format!("podman-{name}")));
-    let podman = |line: &[&str]| {
-        let [root, run, tmp] = &places;
-        let own = ["--root", root, "--runroot", run, "--tmpdir", tmp, "--storage-driver", "vfs"];
-        let manager =
-            ["--cgroup-manager", "cgroupfs", "--runtime", runc.to_str().expect("a path of Debian's is UTF-8")];
-        world.program(&podman, own).args(manager).args(line).within(SLOW).run().ok()
-    };
+    let runc = runc.to_str().expect("a path of Debian's is UTF-8");
+    let podman = |line: &[&str]| world.podman(&podman, runc).args(line).within(SLOW).run().ok();
     podman(&["pull", "--quiet", "--tls-verify=false", &reference]);
     // Its own limits are more than a root in a container may give.
     let modest = ["run", "--rm", "--network", "none", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"];

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -21,9 +20,6 @@ as_each_user! {
     an_image_of_an_entry,
     answers_that_are_refused,
 }
-
-/// How long a first start may take on a busy machine.
-const FIRST: Duration = Duration::from_secs(300);
 
 /// A registry of servers under way. Its answers by path, without the version of the API.
 struct Servers {
@@ -64,7 +60,11 @@ impl Servers {
 
     /// A command that asks it, and the stand-in for packages.
     fn of<'w>(&self, command: Smcp<'w>, packages: &StandIn) -> Smcp<'w> {
-        packages.of(command).env("MCP_MCP_REGISTRY_URL", self.url()).env("MCP_PULL_PATIENCE", "10m").within(FIRST)
+        packages
+            .of(command)
+            .env("MCP_MCP_REGISTRY_URL", self.url())
+            .env("MCP_PULL_PATIENCE", "10m")
+            .within(needs::FIRST)
     }
 
     fn run<'w>(&self, world: &'w World, packages: &StandIn, words: &[&str]) -> Smcp<'w> {
@@ -80,13 +80,9 @@ fn entry(name: &str, package: Value) -> Value {
     })
 }
 
-fn has_npm() -> bool {
-    needs::program("node", "nodejs").is_some() && needs::program("npm", "npm").is_some()
-}
-
 /// The registry is asked once, the package is the one of npm under its own name, and the next start asks nobody.
 fn a_name_leads_to_a_package(world: &World) {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let (servers, packages) = (Servers::new(), StandIn::new());
@@ -125,7 +121,7 @@ fn a_name_leads_to_a_package(world: &World) {
 
 /// Fixed arguments, defaults, what is missing, variables and secrets, of npm and PyPI.
 fn what_an_entry_asks_for(world: &World) {
-    if !has_npm() || needs::program("python3", "python3 and python3-pip").is_none() {
+    if !needs::npm() || needs::program("python3", "python3 and python3-pip").is_none() {
         return;
     }
     let (servers, packages) = (Servers::new(), StandIn::new());
@@ -239,7 +235,7 @@ fn an_image_of_an_entry(world: &World) {
 /// An endless answer, another name, another registry of packages, another host, another file, a package of another server, one that was
 /// taken back: each by its code, and nothing is installed.
 fn answers_that_are_refused(world: &World) {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let (servers, packages) = (Servers::new(), StandIn::new());
@@ -318,7 +314,7 @@ fn answers_that_are_refused(world: &World) {
 /// Twenty first runs at once: one question, one install.
 #[test]
 fn a1_twenty_first_runs_of_a_listed_server() {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let world = World::new(User::of_the_tests());

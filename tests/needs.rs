@@ -3,10 +3,19 @@
 use std::env;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Root, for the half of a test that root runs.
 pub fn root() -> bool {
     present(rustix::process::geteuid().is_root(), "root")
+}
+
+/// How long the first making of a package may take on a busy machine.
+pub const FIRST: Duration = Duration::from_secs(300);
+
+/// What packages of npm are made and run by.
+pub fn npm() -> bool {
+    program("node", "nodejs").is_some() && program("npm", "npm").is_some()
 }
 
 /// A program on the path of Debian's packages; the name of the package that brings it.

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::thread;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -35,7 +34,7 @@ as_each_user! {
 /// Real packages by the names that people have for them say what they say bare, to an outside judge.
 #[test]
 fn real_servers_by_their_names() {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let world = World::new(User::of_the_tests());
@@ -62,22 +61,15 @@ fn real_servers_by_their_names() {
     }
 }
 
-/// How long a first start may take on a busy machine.
-const FIRST: Duration = Duration::from_secs(300);
-
 /// A run of a package of the stand-in, by the machine's node.
 fn run<'w>(world: &'w World, registry: &StandIn, flags: &[&str], words: &[&str]) -> Smcp<'w> {
     let command = world.smcp(["run", "--runtime", "host"]).args(flags).args(words);
-    registry.of(command).within(FIRST).env("MCP_PULL_PATIENCE", "10m")
-}
-
-fn has_npm() -> bool {
-    needs::program("node", "nodejs").is_some() && needs::program("npm", "npm").is_some()
+    registry.of(command).within(needs::FIRST).env("MCP_PULL_PATIENCE", "10m")
 }
 
 /// The first run installs, in a cage; the next ones ask nobody and start no npm.
 fn npm_is_made_once(world: &World) {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let registry = StandIn::new();
@@ -142,7 +134,7 @@ fn pypi_is_made_once(world: &World) {
 /// A token of `.npmrc` goes to its registry, and neither into the cage of the install nor anywhere where the server or a reader of
 /// logs could find it.
 fn what_a_registry_asks_for_is_shown_to_it_alone(world: &World) {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let registry = StandIn::new();
@@ -176,7 +168,7 @@ fn what_a_registry_asks_for_is_shown_to_it_alone(world: &World) {
 
 /// `min_release_age`: the newest that is old enough, and no other.
 fn what_is_too_young_is_not_installed(world: &World) {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let registry = StandIn::new();
@@ -198,7 +190,7 @@ fn what_is_too_young_is_not_installed(world: &World) {
 
 /// A postinstall script that reads keys and phones out is not run by the install; in the server it reaches neither.
 fn a_script_of_a_package_is_not_run(world: &World) {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let door = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
@@ -214,7 +206,7 @@ fn a_script_of_a_package_is_not_run(world: &World) {
         package["scripts"] =
             json!({"preinstall": "node cli.js", "install": "node cli.js", "postinstall": "node cli.js"});
     });
-    registry.of(world.smcp(["pull", "--runtime", "host", "npm:evil"])).within(FIRST).run().ok();
+    registry.of(world.smcp(["pull", "--runtime", "host", "npm:evil"])).within(needs::FIRST).run().ok();
     let ran = run(world, &registry, &[], &["npm:evil"]).run().ok();
     assert_eq!(ran.json(), json!(["ENOENT", "ECONNREFUSED"]));
     door.set_nonblocking(true).expect("it is a socket");
@@ -224,7 +216,7 @@ fn a_script_of_a_package_is_not_run(world: &World) {
 /// A postinstall script of a dependency, by name: it is run by the machine's shell, and neither has the user's files nor reaches a port; `info`
 /// tells which packages have scripts and which were run, and policy can forbid it.
 fn a_script_that_is_allowed_reaches_nothing(world: &World) {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let door = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
@@ -279,7 +271,7 @@ fn a_script_that_is_allowed_reaches_nothing(world: &World) {
 
 /// npm's registry signs the hash of each version: a signature of its key is verified and shown, another one stops the install.
 fn what_a_registry_signs_is_verified(world: &World) {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let registry = StandIn::new();
@@ -303,7 +295,7 @@ fn what_a_registry_signs_is_verified(world: &World) {
 /// A server that fetches a program when it is first started and runs that: it reaches nothing that was not granted, and where it does what
 /// it fetched is not executed.
 fn a_binary_that_is_downloaded_at_the_first_start_is_not_run(world: &World) {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let door = Fake::serve(|_| Reply::new(200, "#!/bin/sh\necho it runs\n"));
@@ -329,7 +321,7 @@ fn a_binary_that_is_downloaded_at_the_first_start_is_not_run(world: &World) {
 
 /// Names at a letter from a well-known one: whoever installs them is told which one that is.
 fn a_name_that_is_hardly_another_is_told(world: &World) {
-    if !has_npm() || needs::program("python3", "python3 and python3-pip").is_none() {
+    if !needs::npm() || needs::program("python3", "python3 and python3-pip").is_none() {
         return;
     }
     let registry = StandIn::new();
@@ -354,7 +346,7 @@ fn indexes_of_uvs_settings_are_asked(world: &World) {
     index.publish_wheel("hello-py", "1.0", |_| {});
     let simple = index.url().replace("/npm/", "/simple/");
     let plain = || {
-        let command = world.smcp(["run", "--runtime", "host", "--refresh", "pypi:hello-py"]).within(FIRST);
+        let command = world.smcp(["run", "--runtime", "host", "--refresh", "pypi:hello-py"]).within(needs::FIRST);
         command.env("PIP_CONFIG_FILE", "/dev/null").env("MCP_PULL_PATIENCE", "10m")
     };
     for name in ["UV_DEFAULT_INDEX", "UV_INDEX_URL"] {
@@ -371,7 +363,7 @@ fn indexes_of_uvs_settings_are_asked(world: &World) {
 
 /// The memory server's file lies in its package by default: it is led to a directory that lasts, which is said before its first run.
 fn what_a_memory_server_remembers_lasts(world: &World) {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let Some((registry, proxy)) = StandIn::of_npmjs(world) else { return };
@@ -383,7 +375,7 @@ fn what_a_memory_server_remembers_lasts(world: &World) {
     let run = |words: &[&str]| {
         let command = world
             .smcp(words)
-            .within(FIRST)
+            .within(needs::FIRST)
             .env("MCP_PULL_PATIENCE", "10m")
             .env("npm_config_registry", "https://registry.npmjs.org/");
         StandIn::by_proxy(command, world, &proxy).run()
@@ -402,14 +394,14 @@ fn what_a_memory_server_remembers_lasts(world: &World) {
 
 /// HOME, LOGNAME, PATH, SHELL, TERM and USER are all that some clients pass; settings stand in files then.
 fn started_with_what_a_client_passes(world: &World) {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let registry = StandIn::new();
     registry.publish("hello", "1.0.0");
     world.file("home/.npmrc", format!("registry={}\n", registry.url()));
     let bare = |words: &[&str]| {
-        let mut command = world.smcp(["run", "--runtime", "host"]).args(words).within(FIRST);
+        let mut command = world.smcp(["run", "--runtime", "host"]).args(words).within(needs::FIRST);
         for (name, _) in world.environment() {
             if !["HOME", "LOGNAME", "USER"].contains(&name) {
                 command = command.without_env(name);
@@ -426,7 +418,7 @@ fn started_with_what_a_client_passes(world: &World) {
 /// Twenty first runs at once: one install.
 #[test]
 fn a1_twenty_first_runs_install_once() {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let world = World::new(User::of_the_tests());
@@ -466,7 +458,7 @@ fn a1_twenty_first_runs_of_pypi_install_once() {
 /// A client is told after the patience of all downloads, in the same words and with the same code, and the install goes on for its next try.
 #[test]
 fn a13_a_client_is_told_of_a_long_install() {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let world = World::new(User::of_the_tests());
@@ -489,7 +481,7 @@ fn a13_a_client_is_told_of_a_long_install() {
 /// Why an install in the background failed is told by the next start, which tries again.
 #[test]
 fn a13_an_install_that_fails_in_the_background_is_told() {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let world = World::new(User::of_the_tests());
@@ -504,7 +496,7 @@ fn a13_an_install_that_fails_in_the_background_is_told() {
         let words = words.map(|path| fs::read_to_string(path).unwrap_or_default());
         words.into_iter().any(|word| word.contains("was not found")).then_some(())
     };
-    within(FIRST, left).expect("it ended");
+    within(needs::FIRST, left).expect("it ended");
     let next = run(&world, &registry, &[], &["npm:hello"]).run().expect(120);
     next.says(&["that went on in the background failed: hello was not found"]);
     next.explains(&["npm:hello", "its registry"]);
@@ -513,7 +505,7 @@ fn a13_an_install_that_fails_in_the_background_is_told() {
 /// What has no exact version is looked at again when it is old enough: the start that finds it so does not wait.
 #[test]
 fn a2_a_newer_version_is_found_in_the_background() {
-    if !has_npm() {
+    if !needs::npm() {
         return;
     }
     let world = World::new(User::of_the_tests());

@@ -237,6 +237,13 @@ impl World {
         Smcp::new(self, program.as_ref()).args(arguments)
     }
 
+    /// Debian's podman, with all that it keeps in the world's own directories, and that runtime.
+    pub fn podman(&self, podman: &Path, runtime: &str) -> Smcp<'_> {
+        let [root, run, tmp] = ["root", "r", "tmp"].map(|name| self.text(&format!("podman-{name}")));
+        let own = ["--root", &root, "--runroot", &run, "--tmpdir", &tmp, "--storage-driver", "vfs"];
+        self.program(podman, own).args(["--cgroup-manager", "cgroupfs", "--runtime", runtime])
+    }
+
     /// `smcp run FLAGS PROBE VERB…`: the probe inside the cage.
     pub fn caged(&self, flags: &[&str], verb: &[&str]) -> Smcp<'_> {
         self.smcp(["run"]).args(flags).args([image::probe_reference()]).args(verb)

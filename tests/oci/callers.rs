@@ -18,18 +18,8 @@ fn podman_with_smcp_as_its_runtime() {
     let world = World::new(User::Root);
     let Some(podman) = needs::program("podman", "podman") else { return };
     let Some(reference) = pushed(&world) else { return };
-    let places = ["root", "r", "tmp"].map(|name| world.text(&format!("podman-{name}")));
     let runtime = by_name(&world);
-    let podman = |line: &[&str]| -> Ended {
-        let [root, run, tmp] = &places;
-        let own = ["--root", root, "--runroot", run, "--tmpdir", tmp, "--storage-driver", "vfs"];
-        world
-            .program(&podman, own)
-            .args(["--cgroup-manager", "cgroupfs", "--runtime", &runtime])
-            .args(line)
-            .within(SLOW)
-            .run()
-    };
+    let podman = |line: &[&str]| -> Ended { world.podman(&podman, &runtime).args(line).within(SLOW).run() };
     // Its own limits are more than a root in a container may give.
     let modest = ["--network", "none", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", &reference];
     let run = |flags: &[&str], words: &[&str]| podman(&[&["run"], flags, &modest, words].concat());
@@ -60,23 +50,13 @@ fn rootless_podman_with_smcp_as_its_runtime() {
     let world = World::new(User::Ordinary);
     let Some(podman) = needs::program("podman", "podman") else { return };
     let Some(reference) = pushed(&world) else { return };
-    let places = ["root", "r", "tmp"].map(|name| world.text(&format!("podman-{name}")));
     let own = world.directory("runtime");
     std::fs::set_permissions(&own, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     let runtime = by_name(&world);
     let podman = |line: &[&str]| -> Ended {
-        let [root, run, tmp] = &places;
-        let places = ["--root", root, "--runroot", run, "--tmpdir", tmp, "--storage-driver", "vfs"];
         world
-            .program(&podman, places)
-            .args([
-                "--storage-opt",
-                "vfs.ignore_chown_errors=true",
-                "--cgroup-manager",
-                "cgroupfs",
-                "--runtime",
-                &runtime,
-            ])
+            .podman(&podman, &runtime)
+            .args(["--storage-opt", "vfs.ignore_chown_errors=true"])
             .args(line)
             .env("XDG_RUNTIME_DIR", &own)
             .within(SLOW)
