@@ -40,7 +40,9 @@ fn made(world: &World, signed: &Signed, kind: &str, predicate: &Value) -> Made {
 fn reason(name: &str) -> Option<&'static str> {
     Some(match name {
         "good" | "of-another-statement" => return None,
-        "another-identity" | "another-issuer" | "of-a-person" => "whose word counts for nothing here",
+        "another-identity" | "another-issuer" | "of-a-person" | "built" | "built-elsewhere" => {
+            "whose word counts for nothing here"
+        }
         _ => "the trust root does not vouch for it",
     })
 }

@@ -37,6 +37,7 @@ mod place;
 mod plain_images;
 mod probe;
 mod processes;
+mod provenance;
 mod real_servers;
 mod registry;
 mod remains;

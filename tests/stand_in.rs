@@ -35,6 +35,8 @@ struct Shared {
     login: Mutex<Option<String>>,
     /// What npm packages are signed by, and whether that is done right.
     key: Mutex<Option<(SigningKey, bool)>>,
+    /// What is said of where files were built, by the path behind `/npm/-/npm/v1/attestations/` or `/integrity/`.
+    attestations: Mutex<BTreeMap<String, Value>>,
     is_down: AtomicBool,
     is_held: AtomicBool,
 }
@@ -147,6 +149,21 @@ impl StandIn {
         *self.shared.key.lock().unwrap() = Some((key, right));
     }
 
+    /// From now on it says this of where something was built: `NAME@VERSION` of npm, or a wheel's file.
+    pub fn attest(&self, what: &str, said: &Value) {
+        self.shared.attestations.lock().unwrap().insert(what.into(), said.clone());
+    }
+
+    /// The archive of the newest version of a package.
+    pub fn archive(&self, name: &str) -> Vec<u8> {
+        self.shared.packages.lock().unwrap()[name].last().expect("it has releases").archive.clone()
+    }
+
+    /// The newest wheel of a project.
+    pub fn wheel(&self, name: &str) -> Vec<u8> {
+        self.shared.projects.lock().unwrap()[name].last().expect("it has wheels").bytes.clone()
+    }
+
     /// From now on it answers nothing.
     pub fn go_down(&self) {
         self.shared.is_down.store(true, Ordering::Relaxed);
@@ -186,6 +203,9 @@ impl Shared {
         if login.is_some() && call.header("authorization") != login.as_deref() {
             return Reply::new(401, "{}");
         }
+        if let Some(file) = call.path.strip_prefix("/integrity/") {
+            return self.attested(file);
+        }
         if let Some(path) = call.path.strip_prefix("/simple/") {
             return self.answer_python(path.trim_matches('/'));
         }
@@ -197,6 +217,9 @@ impl Shared {
             .unwrap_or_default()
             .replace("%2f", "/")
             .replace("%2F", "/");
+        if let Some(what) = path.strip_prefix("-/npm/v1/attestations/") {
+            return self.attested(what);
+        }
         let key = self.key.lock().unwrap();
         if path == "-/npm/v1/keys" {
             let Some((key, _)) = &*key else { return Reply::new(404, "{}") };
@@ -250,6 +273,11 @@ struct Wheel {
 }
 
 impl Shared {
+    fn attested(&self, what: &str) -> Reply {
+        let said = self.attestations.lock().unwrap().get(what).cloned();
+        said.map_or_else(|| Reply::new(404, "{}"), |said| Reply::new(200, said.to_string()))
+    }
+
     /// `NAME`, or `NAME/FILE`.
     fn answer_python(&self, path: &str) -> Reply {
         let projects = self.projects.lock().unwrap();

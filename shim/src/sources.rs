@@ -281,6 +281,7 @@ pub fn registries(network: &Network, settings: &Settings) -> Registries {
         packages: network.making.packages.clone(),
         access: network.access.clone(),
         min_age: settings.policy(Policy::default()).min_release_age.map(|least| least.value),
+        trust_root: Some(settings.trust_root()).filter(|path| path.symlink_metadata().is_ok()),
     }
 }
 

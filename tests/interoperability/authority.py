@@ -21,6 +21,9 @@ ISSUER = x509.ObjectIdentifier("1.3.6.1.4.1.57264.1.1")
 ISSUER_V2 = x509.ObjectIdentifier("1.3.6.1.4.1.57264.1.8")
 IN_TOTO = "application/vnd.in-toto+json"
 IDENTITY = "https://git.test/acme/tool/.ci/release.yaml@refs/heads/main"
+# What runs on GitHub is named so, and its certificate says from which repository by which workflow.
+GITHUB = "https://token.actions.githubusercontent.com"
+REPOSITORY, WORKFLOW = 12, 18
 TOKENS = "https://tokens.test"
 # Certificates live for ten minutes, and are looked at when they have ended.
 BEGIN = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0) - datetime.timedelta(hours=2)
@@ -75,7 +78,7 @@ class Authority:
         builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(self.key.public_key()), False)
         self.certificate = builder.sign(self.key, hashes.SHA256())
 
-    def issue(self, public, name, tokens, log):
+    def issue(self, public, name, tokens, log, claims):
         usage = dict.fromkeys(
             ["content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "key_cert_sign", "crl_sign",
              "encipher_only", "decipher_only"], False)
@@ -93,6 +96,10 @@ class Authority:
         builder = builder.add_extension(x509.UnrecognizedExtension(ISSUER, text), False)
         string = bytes([0x0C, len(text)]) + text
         builder = builder.add_extension(x509.UnrecognizedExtension(ISSUER_V2, string), False)
+        for number, claim in claims.items():
+            claim = claim.encode()
+            of_fulcio = x509.ObjectIdentifier(f"1.3.6.1.4.1.57264.1.{number}")
+            builder = builder.add_extension(x509.UnrecognizedExtension(of_fulcio, bytes([0x0C, len(claim)]) + claim), False)
         before = builder.sign(self.key, hashes.SHA256())
         if log is None:
             return before
@@ -141,9 +148,9 @@ def entry(log, statement, signature, certificate, time):
     }
 
 
-def bundle(statement, authority, certificates, log, name=IDENTITY, tokens=TOKENS, time=SIGNED):
+def bundle(statement, authority, certificates, log, name=IDENTITY, tokens=TOKENS, time=SIGNED, claims={}):
     key = ec.generate_private_key(ec.SECP256R1())
-    certificate = authority.issue(key.public_key(), name, tokens, certificates)
+    certificate = authority.issue(key.public_key(), name, tokens, certificates, claims)
     pae = f"DSSEv1 {len(IN_TOTO)} {IN_TOTO} {len(statement)} ".encode() + statement
     signature = key.sign(pae, ec.ECDSA(hashes.SHA256()))
     raw = certificate.public_bytes(serialization.Encoding.DER)
@@ -158,6 +165,14 @@ def bundle(statement, authority, certificates, log, name=IDENTITY, tokens=TOKENS
             "payload": b64(statement), "payloadType": IN_TOTO, "signatures": [{"sig": b64(signature), "keyid": ""}],
         },
     }
+
+
+def built(statement, authority, certificates, log, repository, time=SIGNED):
+    """By a workflow of that repository of GitHub's."""
+    repository = f"https://github.com/{repository}"
+    workflow = f"{repository}/.github/workflows/release.yml@refs/tags/v1"
+    claims = {REPOSITORY: repository, WORKFLOW: workflow}
+    return bundle(statement, authority, certificates, log, workflow, GITHUB, time, claims)
 
 
 def main(directory):
@@ -187,6 +202,10 @@ def main(directory):
         "another-transparency-log": bundle(statement, authority, certificates, Log()),
         "another-certificate-log": bundle(statement, authority, Log(), log),
         "without-a-word-of-the-certificate-log": bundle(statement, authority, None, log),
+        "built": built(statement, *parts, "acme/tool"),
+        "built-elsewhere": built(statement, *parts, "evil/tool"),
+        "built-after-the-end": built(statement, *parts, "acme/tool", time=int(END.timestamp()) + 1),
+        "built-by-another-authority": built(statement, Authority(), certificates, log, "acme/tool"),
         "of-another-statement": bundle(statement.replace(b'"level":2', b'"level":3'), *parts),
     }
 

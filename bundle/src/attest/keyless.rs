@@ -3,13 +3,15 @@
 
 use std::fmt;
 
-use distribution::Digest;
+use distribution::{Algorithm, Digest};
+use jiff::Timestamp;
 use ring::{digest, signature};
 use sigstore_verify::crypto::{CryptoProvider, Error, HashContext, Result as CryptoResult, SigningScheme};
-use sigstore_verify::trust_root::TrustedRoot;
-use sigstore_verify::types::{self, HashAlgorithm, Sha256Hash};
+use sigstore_verify::trust_root::{SIGSTORE_PRODUCTION_TRUSTED_ROOT, TrustedRoot};
+use sigstore_verify::types::{self, DigestBytes, HashAlgorithm};
 use sigstore_verify::{VerificationPolicy, Verifier};
 
+use super::builder::Builder;
 use crate::evidence::Signer;
 
 /// Certificate authorities, logs and time stamps that count: sigstore's `trusted_root.json`.
@@ -27,17 +29,49 @@ impl Root {
         Verifier::new(&root).map(Self).map_err(|why| why.to_string())
     }
 
+    /// That of sigstore's public instance, as of the version of the crate that holds it.
+    ///
+    /// # Errors
+    /// As [`Root::from_json`].
+    pub fn public() -> Result<Self, String> {
+        Self::from_json(SIGSTORE_PRODUCTION_TRUSTED_ROOT)
+    }
+
     /// Who signed a bundle about a digest. Whether that name counts for anything is not asked here.
     pub(super) fn signer(&self, bundle: &str, about: &Digest) -> Result<Signer, String> {
+        let Builder { identity, issuer, .. } = self.builder(bundle, about)?;
+        Ok(Signer::Identity { identity, issuer })
+    }
+
+    /// The same, with what the certificate says of a build.
+    pub(crate) fn builder(&self, bundle: &str, about: &Digest) -> Result<Builder, String> {
         let bundle = types::Bundle::from_json(bundle).map_err(|why| why.to_string())?;
-        let digest = Sha256Hash::from_hex(about.hex()).map_err(|why| why.to_string())?;
-        let verified = self.0.verify(digest, &bundle, &VerificationPolicy::any_identity());
+        let algorithm = match about.algorithm() {
+            Algorithm::Sha256 => HashAlgorithm::Sha2256,
+            Algorithm::Sha512 => HashAlgorithm::Sha2512,
+        };
+        let digest = DigestBytes::from_hex(about.hex()).and_then(|bytes| types::ArtifactDigest::new(algorithm, bytes));
+        let digest = digest.map_err(|why| why.to_string())?;
+        let verified = self.0.verify(types::Artifact::Digest(digest), &bundle, &VerificationPolicy::any_identity());
         let verified = verified.map_err(|why| format!("the trust root does not vouch for it: {why}"))?;
-        match (verified.identity(), verified.issuer()) {
-            (Some(identity), Some(issuer)) if verified.certificate_verified() && verified.tlog_verified() => {
-                Ok(Signer::Identity { identity: identity.as_str().into(), issuer: issuer.into() })
+        let nobody = || String::from("its certificate names nobody, or no log has it");
+        let first = verified.verified_timestamps().iter().map(|at| at.as_second()).min();
+        let signed_at = first.and_then(|second| Timestamp::from_second(second).ok()).ok_or_else(nobody)?;
+        match (verified.identity(), verified.issuer(), verified.certificate()) {
+            (Some(identity), Some(issuer), Some(certificate))
+                if verified.certificate_verified() && verified.sct_verified() && verified.tlog_verified() =>
+            {
+                let claims = &certificate.ci_claims;
+                Ok(Builder {
+                    identity: identity.as_str().into(),
+                    issuer: issuer.into(),
+                    repository: claims.source_repository_uri.clone(),
+                    commit: claims.source_repository_digest.clone(),
+                    workflow: claims.build_config_uri.clone(),
+                    signed_at,
+                })
             }
-            _ => Err("its certificate names nobody, or no log has it".into()),
+            _ => Err(nobody()),
         }
     }
 }
@@ -102,9 +136,6 @@ impl CryptoProvider for Ring {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-    use sigstore_verify::trust_root::SIGSTORE_PRODUCTION_TRUSTED_ROOT;
-
     use super::super::{Form, Item, Signers, TrustedIdentity, verify};
     use super::*;
     use crate::evidence::Listing;
@@ -118,7 +149,7 @@ mod tests {
 
     /// What is said, or why it proves nothing.
     fn look(bundle: &str, about: &str, identity: &str, issuer: &str) -> Result<(Signer, String), String> {
-        let root = Root::from_json(SIGSTORE_PRODUCTION_TRUSTED_ROOT).unwrap();
+        let root = Root::public().unwrap();
         let identities = [TrustedIdentity { identity: identity.into(), issuer: issuer.into() }];
         let signers = Signers { keys: &[], root: Some(&root), identities: &identities };
         let item = Item { form: Form::Bundle, text: bundle.into() };
@@ -127,6 +158,14 @@ mod tests {
             [] => Ok(outcome.others[0].clone()),
             [rejected, ..] => Err(rejected.why.clone()),
         }
+    }
+
+    /// npm's `@sigstore/tuf` 4.0.2 and PyPI's `sigstore` 4.5.1 bring the same file, as of 2026-11. A later crate that brings another one is
+    /// to be compared with these before this changes.
+    #[test]
+    fn the_public_trust_root_is_pinned() {
+        let pinned = "sha256:6494e21ea73fa7ee769f85f57d5a3e6a08725eae1e38c755fc3517c9e6bc0b66";
+        assert_eq!(Digest::of(SIGSTORE_PRODUCTION_TRUSTED_ROOT.as_bytes()).as_str(), pinned);
     }
 
     #[test]

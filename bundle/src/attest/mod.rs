@@ -9,6 +9,7 @@
 //! A signature is compared before anything of what it signs is understood. What grants something, a certification, is read strictly:
 //! an unknown key could be a condition. What takes something away, a revocation, is read leniently: it must not be lost.
 
+mod builder;
 mod dsse;
 #[cfg_attr(not(feature = "keyless"), path = "no_keyless.rs")]
 mod keyless;
@@ -22,6 +23,7 @@ mod statement;
 mod tests;
 mod verify;
 
+pub use builder::Builder;
 pub use distribution::{Attachment as Item, AttachmentForm as Form};
 pub use dsse::{Envelope, pae};
 pub use keyless::Root;

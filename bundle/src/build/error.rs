@@ -51,6 +51,14 @@ pub enum BuildError {
         /// The hash that it has.
         got: String,
     },
+    /// What its registry says of where a package was built does not hold.
+    #[error("{what}: what its registry has of where it was built does not hold: {why}")]
+    Provenance {
+        /// The package.
+        what: String,
+        /// What is false.
+        why: String,
+    },
     /// It cannot be told which program of a package is the server.
     #[error("{package}: {why}")]
     EntryPoint {
@@ -182,6 +190,7 @@ impl BuildError {
             Self::Young { .. } => {
                 Some("an older version may do: name one; `smcp policy show` says who demands it".into())
             }
+            Self::Provenance { .. } => Some("it may not be its publisher's: ask there; another version may do".into()),
             Self::Yanked { package, .. } => {
                 Some(format!("whoever wants one all the same names it: pypi:{package}==VERSION"))
             }
@@ -210,7 +219,7 @@ impl BuildError {
             | Self::Tool { .. }
             | Self::Answer { .. }
             | Self::Architecture { .. } => Kind::Resolve,
-            Self::Integrity { .. } => Kind::Verification,
+            Self::Integrity { .. } | Self::Provenance { .. } => Kind::Verification,
             Self::Store(error) | Self::Pack(PackError::Store(error)) => error.kind(),
             Self::Pack(_) | Self::Unpack { .. } | Self::Io { .. } => Kind::Store,
         }

@@ -13,9 +13,9 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -30,7 +30,8 @@ use sha2::{Digest as _, Sha512};
 use super::error::BuildError;
 use super::packument::{self, Packument, Release};
 use super::project::{self, Project, Wheel};
-use crate::attest::PublicKey;
+use super::provenance::{NpmFile, Provenance, repository_of};
+use crate::attest::{PublicKey, Root};
 
 /// Where packages are from, and what is let in.
 #[derive(Debug, Clone, Default)]
@@ -41,6 +42,8 @@ pub struct Registries {
     pub access: Arc<Access>,
     /// The least age of a version.
     pub min_age: Option<Duration>,
+    /// A trust root that vouches for where packages were built, beside sigstore's public one.
+    pub trust_root: Option<PathBuf>,
 }
 
 /// The server; it ends when this is dropped.
@@ -62,6 +65,8 @@ struct Shared {
     seen: Mutex<Seen>,
     /// What npm's registries sign by, by their urls.
     keys: Mutex<BTreeMap<String, Arc<Vec<Key>>>>,
+    /// What vouches for provenance, read once there is some; why it cannot be.
+    roots: OnceLock<Result<Vec<Root>, String>>,
 }
 
 /// A key of a registry.
@@ -79,6 +84,8 @@ pub(super) struct Archive {
     pub(super) digest: Digest,
     /// The name of the registry's key that signed it.
     pub(super) signer: Option<String>,
+    /// Where it was built, where the registry says so.
+    pub(super) provenance: Option<Provenance>,
 }
 
 /// What was passed on.
@@ -98,6 +105,10 @@ const MAX_ABOUT: usize = 256 << 20;
 const MAX_FILE: usize = 2 << 30;
 /// The largest list of keys, in bytes.
 const MAX_KEYS: usize = 1 << 20;
+/// Why nothing is known of where a file was built, in a build without the feature.
+const NO_CERTIFICATES: &str = "this build of smcp verifies no certificates";
+/// The largest answer about where a file was built, in bytes.
+const MAX_PROVENANCE: usize = 8 << 20;
 /// The longest request, in bytes.
 const MAX_REQUEST: u64 = 64 << 10;
 
@@ -125,6 +136,7 @@ impl Gate {
             ended: AtomicBool::new(false),
             seen: Mutex::default(),
             keys: Mutex::default(),
+            roots: OnceLock::new(),
         });
         let server = shared.clone();
         thread::spawn(move || {
@@ -321,13 +333,18 @@ impl Shared {
         let login = self.registries.packages.npm()?.login_for(&release.archive).cloned();
         let archive = got(self.of_npm.get(&release.archive, "*/*", login.as_ref(), MAX_FILE))?;
         let Some((bytes, _)) = archive else { return Ok(None) };
+        let hash = Sha512::digest(&bytes);
         if let Some(wanted) = release.integrity.as_deref().and_then(strongest) {
-            let got = format!("sha512-{}", STANDARD.encode(Sha512::digest(&bytes)));
+            let got = format!("sha512-{}", STANDARD.encode(hash));
             same(&format!("{name}@{version}"), wanted, &got)?;
         }
         let what = format!("{name}@{version}");
         let signer = self.signer(name, &what, &release)?;
-        self.seen().archives.insert(what, Archive { digest: Digest::of(&bytes), signer });
+        let provenance = match &release.provenance {
+            Some(kind) => Some(self.of_npm(name, version, kind, &bytes, &hash)?),
+            None => None,
+        };
+        self.seen().archives.insert(what, Archive { digest: Digest::of(&bytes), signer, provenance });
         Ok(Some((200, "application/octet-stream", bytes)))
     }
 
@@ -360,16 +377,63 @@ impl Shared {
             return Ok(keys.clone());
         }
         let url = format!("{registry}/-/npm/v1/keys");
-        let answer = match self.of_npm.get(&url, ANY, npm.login_for(&url), MAX_KEYS) {
-            Ok(answer) => answer,
-            // A registry that has none may answer so; one that is in trouble says nothing by it.
-            Err(Error::Unauthorized { .. }) => None,
-            Err(Error::Status { status, .. }) if (400..500).contains(&status) && status != 429 => None,
-            Err(why) => return Err(why.into()),
-        };
-        let keys = Arc::new(answer.map(|(bytes, _)| keys(&bytes)).unwrap_or_default());
+        let answer = beside(self.of_npm.get(&url, ANY, npm.login_for(&url), MAX_KEYS))?;
+        let keys = Arc::new(answer.map(|bytes| keys(&bytes)).unwrap_or_default());
         known.insert(registry.to_owned(), keys.clone());
         Ok(keys)
+    }
+
+    /// Where an archive of npm's was built: what its registry has of that, verified.
+    fn of_npm(
+        &self,
+        name: &str,
+        version: &str,
+        kind: &str,
+        bytes: &[u8],
+        hash: &[u8],
+    ) -> Result<Provenance, BuildError> {
+        if !cfg!(feature = "keyless") {
+            return Ok(Provenance::unverified(Some(kind.to_owned()), NO_CERTIFICATES));
+        }
+        let npm = self.registries.packages.npm()?;
+        let registry = npm.registry_of(name).url();
+        let url = format!("{registry}/-/npm/v1/attestations/{}@{version}", name.replace('/', "%2f"));
+        let Some(answer) = beside(self.of_npm.get(&url, ANY, npm.login_for(&url), MAX_PROVENANCE))? else {
+            return Ok(Provenance::unverified(Some(kind.to_owned()), "the registry does not have it"));
+        };
+        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = format!("sha512:{hex}").parse().map_err(|why: distribution::DigestError| false_one(name, why))?;
+        let file = NpmFile { name, version, digest: &digest, repository: repository_of(bytes) };
+        Provenance::of_npm(&file, &answer, self.roots()?).map_err(|why| false_one(&format!("{name}@{version}"), why))
+    }
+
+    /// The same of a wheel whose index says where its attestations are.
+    fn of_wheel(&self, wheel: &Wheel, digest: &Digest) -> Result<Option<Provenance>, BuildError> {
+        let Some(url) = &wheel.provenance else { return Ok(None) };
+        if !cfg!(feature = "keyless") {
+            return Ok(Some(Provenance::unverified(None, NO_CERTIFICATES)));
+        }
+        let python = self.registries.packages.python()?;
+        let Some(index) = python.indexes.iter().find(|index| host_of(index.url()) == host_of(url)) else {
+            return Ok(Some(Provenance::unverified(None, "it is at another host than the index")));
+        };
+        let Some(answer) = beside(self.of_python.get(url, ANY, index.login(), MAX_PROVENANCE))? else {
+            return Ok(Some(Provenance::unverified(None, "the index does not have it")));
+        };
+        let provenance = Provenance::of_python(&wheel.file, digest, &answer, self.roots()?);
+        provenance.map(Some).map_err(|why| false_one(&wheel.file, why))
+    }
+
+    /// What vouches for where packages were built: the user's trust root, and sigstore's public one.
+    fn roots(&self) -> Result<&[Root], BuildError> {
+        let read = || {
+            let own = self.registries.trust_root.as_ref().map(|path| {
+                let text = std::fs::read_to_string(path).map_err(|why| why.to_string());
+                text.and_then(|text| Root::from_json(&text)).map_err(|why| format!("{}: {why}", path.display()))
+            });
+            own.into_iter().chain([Root::public()]).collect()
+        };
+        self.roots.get_or_init(read).as_deref().map_err(|why| BuildError::Options(format!("the trust root {why}")))
     }
 
     /// The first index that has it.
@@ -395,11 +459,31 @@ impl Shared {
         let login: Option<Secret> = python.indexes.iter().find(own).and_then(|index| index.login().cloned());
         let file = got(self.of_python.get(&url, "*/*", login.as_ref(), MAX_FILE))?;
         let Some((bytes, _)) = file else { return Ok(None) };
-        if let Some(wanted) = wheel.digest.as_ref().filter(|_| !metadata) {
-            same(&wheel.file, wanted.as_str(), Digest::of(&bytes).as_str())?;
+        if !metadata {
+            let digest = Digest::of(&bytes);
+            if let Some(wanted) = &wheel.digest {
+                same(&wheel.file, wanted.as_str(), digest.as_str())?;
+            }
+            let built = self.of_wheel(&wheel, &digest)?;
+            let mut seen = self.seen();
+            seen.wheels.iter_mut().filter(|one| one.file == wheel.file).for_each(|one| one.built = built.clone());
         }
         Ok(Some((200, "application/octet-stream", bytes)))
     }
+}
+
+/// What a registry may have beside its packages. One that has none may answer so; one that is in trouble says nothing by it.
+fn beside(answer: Result<Option<(Vec<u8>, String)>, Error>) -> Result<Option<Vec<u8>>, BuildError> {
+    match answer {
+        Ok(answer) => Ok(answer.map(|(bytes, _)| bytes)),
+        Err(Error::Unauthorized { .. }) => Ok(None),
+        Err(Error::Status { status, .. }) if (400..500).contains(&status) && status != 429 => Ok(None),
+        Err(why) => Err(why.into()),
+    }
+}
+
+fn false_one(what: &str, why: impl ToString) -> BuildError {
+    BuildError::Provenance { what: what.into(), why: why.to_string() }
 }
 
 /// The keys of an answer that are for ECDSA over P-256.

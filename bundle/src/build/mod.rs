@@ -23,6 +23,7 @@ mod npm;
 mod packument;
 mod pattern;
 mod project;
+mod provenance;
 mod pypi;
 mod recipe;
 mod runtime;

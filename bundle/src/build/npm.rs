@@ -227,6 +227,11 @@ fn source(
     let registry = job.options.registries.packages.npm()?.registry_of(name).url();
     let registry = Some(registry.to_owned()).filter(|url| job.cage.is_some() && url != NPMJS);
     let archive = job.gate.get().and_then(|gate| gate.archive(name, version));
+    let built = archive.as_ref().and_then(|archive| archive.provenance.as_ref());
+    let built = match (built, &said.provenance) {
+        (Some(built), _) => built.pairs(),
+        (None, kind) => vec![("provenance", kind.clone())],
+    };
     let pairs = [
         ("signedBy", archive.as_ref().and_then(|archive| archive.signer.clone())),
         ("sha256", archive.map(|archive| archive.digest.to_string())),
@@ -235,9 +240,9 @@ fn source(
         ("registry", registry),
         ("published", said.published.clone()),
         ("deprecated", said.deprecated.clone()),
-        ("provenance", said.provenance.clone()),
     ];
-    let stated = pairs.into_iter().filter_map(|(key, value)| Some((key.to_owned(), Value::String(value?))));
+    let stated =
+        pairs.into_iter().chain(built).filter_map(|(key, value)| Some((key.to_owned(), Value::String(value?))));
     Ok([("type".to_owned(), "npm".into()), ("name".to_owned(), name.into())].into_iter().chain(stated).collect())
 }
 

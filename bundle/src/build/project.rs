@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::error::BuildError;
 use super::packument::too_young;
+use super::provenance::Provenance;
 
 /// JSON first: HTML has no times.
 pub(super) const ACCEPT: &str =
@@ -37,6 +38,8 @@ pub(super) struct Wheel {
     /// Where attestations of it are.
     pub(super) provenance: Option<String>,
     pub(super) published: Option<String>,
+    /// Where it was built, by these; known once it was passed on.
+    pub(super) built: Option<Provenance>,
     has_metadata: bool,
 }
 
@@ -58,6 +61,7 @@ impl Project {
         let (mut wheels, mut young) = (Vec::new(), BTreeMap::new());
         for mut wheel in all.into_iter().filter(|wheel| wheel.file.ends_with(".whl") && is_plain(&wheel.file)) {
             wheel.url = absolute(url, &wheel.url);
+            wheel.provenance = wheel.provenance.map(|place| absolute(url, &place));
             match least.and_then(|least| too_young(wheel.published.as_deref(), least, now)) {
                 Some(age) => drop(young.insert(wheel.version().to_owned(), age)),
                 None => wheels.push(wheel),
@@ -124,6 +128,7 @@ fn from_json(bytes: &[u8]) -> Result<Vec<Wheel>, serde_json::Error> {
         },
         provenance: text(&file["provenance"]),
         published: text(&file["upload-time"]),
+        built: None,
         has_metadata: ["core-metadata", "dist-info-metadata"]
             .iter()
             .any(|key| !matches!(file[*key], Value::Null | Value::Bool(false))),
@@ -155,6 +160,7 @@ fn from_html(page: &str) -> Vec<Wheel> {
                 yanked: attribute("data-yanked").or_else(|| plainly.then(String::new)),
                 provenance: attribute("data-provenance"),
                 published: None,
+                built: None,
                 has_metadata: attribute("data-core-metadata")
                     .or_else(|| attribute("data-dist-info-metadata"))
                     .is_some(),

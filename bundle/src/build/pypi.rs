@@ -14,6 +14,7 @@ use super::dist_info::{Described, clean_records, describe};
 use super::error::BuildError;
 use super::image::{DOWNLOADS, Parts};
 use super::interpreter::Interpreter;
+use super::provenance::Provenance;
 use super::{Job, caged, entry, project, runtime, tree};
 use crate::manifest::Manifest;
 use crate::pack::{FileMode, LayerBuilder};
