@@ -4,7 +4,9 @@
 
 #![forbid(unsafe_code)]
 
+mod audit_report;
 mod bad_input;
+mod browser;
 mod build;
 mod cache;
 mod cases;
@@ -27,6 +29,7 @@ mod known_attacks;
 mod lacks;
 mod liar;
 mod listing;
+mod long_log;
 mod needs;
 mod oci;
 mod organisation;

@@ -340,11 +340,24 @@ impl Journal {
     /// # Errors
     /// Where the log cannot be read.
     pub fn verify(log: &Path, state: &Path, begin: Begin) -> Result<Verdict, JournalError> {
-        let journal = Journal::of(log, state, MAX_SIZE);
-        journal.try_verify(begin).map_err(|why| JournalError { path: log.to_owned(), what: "read", why })
+        Journal::verify_each(log, state, begin, |_| {})
     }
 
-    fn try_verify(&self, begin: Begin) -> io::Result<Verdict> {
+    /// The same, and each line is shown as it is checked: what is made of them is of the lines that the verdict is about.
+    ///
+    /// # Errors
+    /// Where the log cannot be read.
+    pub fn verify_each(
+        log: &Path,
+        state: &Path,
+        begin: Begin,
+        each: impl FnMut(&Line),
+    ) -> Result<Verdict, JournalError> {
+        let journal = Journal::of(log, state, MAX_SIZE);
+        journal.try_verify(begin, each).map_err(|why| JournalError { path: log.to_owned(), what: "read", why })
+    }
+
+    fn try_verify(&self, begin: Begin, mut each: impl FnMut(&Line)) -> io::Result<Verdict> {
         // Nobody writes while the head and the files are looked up; what is written from then on is not read.
         let held = files::hold(&self.log)?;
         let head = chain::head(&self.head);
@@ -356,8 +369,12 @@ impl Journal {
         let mut check = verify::Check::new(head, begin);
         while let Some(line) = lines.line()? {
             check.line(&line);
+            each(&line);
         }
-        lines.rest().iter().for_each(|line| check.line(line));
+        if let Some(line) = lines.rest() {
+            check.line(&line);
+            each(&line);
+        }
         Ok(check.end())
     }
 

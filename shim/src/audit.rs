@@ -1,19 +1,27 @@
-//! `smcp audit`: the log shown, followed and checked.
+//! `smcp audit`: the log shown, followed and checked, and a page about it.
+
+mod html;
+mod page;
+mod summary;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use bundle::parse_duration;
 use jiff::{SignedDuration, Timestamp};
-use runtime::journal::{Begin, Journal, Lines, Wrong};
+use runtime::journal::{Begin, Journal, Lines, Verdict, Wrong};
 use serde_json::{Value, json};
+use tempfile::NamedTempFile;
 
 use crate::cli;
 use crate::exit::{self, Failure};
 use crate::settings::Settings;
 use crate::show::{self, outln, printable};
+use page::About;
+use summary::Summary;
 
 /// Does what the command line says.
 ///
@@ -23,6 +31,7 @@ pub fn audit(command: &cli::Audit, settings: &Settings) -> Result<(), Failure> {
     match command {
         cli::Audit::Show(typed) => show(typed, settings),
         cli::Audit::Verify { partial, json } => verify(*partial, *json, settings),
+        cli::Audit::Report { html, since, partial } => report(html, since.as_deref(), *partial, settings),
         cli::Audit::Path => {
             outln!("{}", settings.audit_log.display());
             Ok(())
@@ -187,8 +196,34 @@ fn row(entry: &Value, run: &str, event: &str, reference: &str) -> String {
     printable(&format!("{time}  {run}  {event:<7}  {}", more.trim_start())).into_owned()
 }
 
+/// Writes the page, whatever the chain is worth; its memory does not grow with the log.
+fn report(path: &Path, since_when: Option<&str>, partial: bool, settings: &Settings) -> Result<(), Failure> {
+    let since = since_when.map(since).transpose()?;
+    let mut summary = Summary::new(since);
+    let log = &settings.audit_log;
+    let verdict = Journal::verify_each(log, &settings.state, begin(partial), |line| summary.line(&line.text))?;
+    let about = About { log, now: Timestamp::now(), since, verdict: &verdict };
+    write(path, &page::page(&about, &summary))
+        .map_err(|why| Failure::new(exit::USAGE, format!("--html {}: {why}", path.display())))?;
+    outln!("{} is about {} runs of {}", path.display(), summary.runs, log.display());
+    holds(&verdict, settings)
+}
+
+/// Writes a file in one step, for its owner alone as the log is.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = NamedTempFile::new_in(directory)?;
+    file.write_all(text.as_bytes())?;
+    file.persist(path)?;
+    Ok(())
+}
+
+fn begin(partial: bool) -> Begin {
+    if partial { Begin::Anywhere } else { Begin::AtTheFirst }
+}
+
 fn verify(partial: bool, as_json: bool, settings: &Settings) -> Result<(), Failure> {
-    let begin = if partial { Begin::Anywhere } else { Begin::AtTheFirst };
+    let begin = begin(partial);
     let verdict = Journal::verify(&settings.audit_log, &settings.state, begin)?;
     let log = settings.audit_log.display();
     if as_json {
@@ -214,6 +249,12 @@ fn verify(partial: bool, as_json: bool, settings: &Settings) -> Result<(), Failu
         let holds = if verdict.findings.is_empty() { ": the chain holds" } else { "" };
         outln!("{log}: {} entries{range}, in {} file(s){holds}", verdict.entries, verdict.files);
     }
+    holds(&verdict, settings)
+}
+
+/// That nothing is wrong with a chain.
+fn holds(verdict: &Verdict, settings: &Settings) -> Result<(), Failure> {
+    let log = settings.audit_log.display();
     if verdict.findings.is_empty() {
         return Ok(());
     }

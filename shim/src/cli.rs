@@ -253,6 +253,19 @@ pub enum Audit {
         #[arg(long)]
         json: bool,
     },
+    /// Write a page about it, which a browser shows without a network: runs, packages, what was denied, what changed. Checks the chain as
+    /// verify does
+    Report {
+        /// The page, which is written anew
+        #[arg(long, value_name = "FILE")]
+        html: PathBuf,
+        /// What the last 30m, 24h or 7d or the time since 2026-01-31 or 2026-01-31T12:00:00Z came to; the chain is checked as a whole
+        #[arg(long, value_name = "T")]
+        since: Option<String>,
+        /// Begin with the first entry that is there: older files were moved elsewhere
+        #[arg(long)]
+        partial: bool,
+    },
     /// Print where it is
     Path,
 }
