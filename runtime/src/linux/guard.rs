@@ -450,6 +450,7 @@ mod tests {
     fn time_of_a_child_that_nobody_waits_for_is_kept() {
         let process = |pid, own_ticks, waited_ticks| Stat {
             pid,
+            state: b'S',
             threads: 1,
             // No process of the machine started then.
             started: u64::MAX,

@@ -55,7 +55,7 @@ impl Canary {
 /// # Errors
 /// The kernel's.
 pub fn canary(directory: &Path) -> Result<Canary, Error> {
-    let in_memory = File::open("/proc/self/exe").and_then(|own| Ok(rustix::fs::fcntl_get_seals(&own).is_ok()));
+    let in_memory = File::open("/proc/self/exe").map(|own| rustix::fs::fcntl_get_seals(&own).is_ok());
     let file = directory.join("canary");
     let held = || -> io::Result<Option<OwnedFd>> {
         if !in_memory? {
