@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bundle::Package;
-use bundle::policy::{Pin, Sourced};
+use bundle::policy::{Pin, Source, Sourced};
 use distribution::{Digest, Resolved};
 use jiff::Timestamp;
 use runtime::journal::Notes;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use ulid::Ulid;
 
 use crate::exit::{self, Failure};
-use crate::handshake::{Accepted, Change, Found, Kind, List, Lists, Pins, Words, plain};
+use crate::handshake::{Accepted, Change, Found, Kind, List, Lists, Manner, Pins, Words, plain};
 use crate::redact::Texts;
 use crate::settings::{Settings, write_in_one_step};
 use crate::show;
@@ -102,14 +102,14 @@ impl Place {
         Ok(lines)
     }
 
-    /// Keeps a whole list as accepted: one that was certified, or the first of its kind.
+    /// Keeps a list as accepted: the first of its kind, or one that `replaces` what is there, as one that was certified does.
     ///
     /// # Errors
     /// Where it cannot be read or written.
-    pub fn keep(&self, run: Ulid, kind: Kind, list: List, is_certified: bool) -> Result<(), Failure> {
+    pub fn keep(&self, run: Ulid, kind: Kind, list: List, replaces: bool) -> Result<(), Failure> {
         let mut known = Known::read(&self.accepted_file())?.unwrap_or_else(|| self.nothing(run));
         // Another run of the same package may have been first.
-        if is_certified || !known.lists.contains_key(&kind) {
+        if replaces || !known.lists.contains_key(&kind) {
             known.lists.insert(kind, list);
         }
         known.write(&self.accepted_file())?;
@@ -217,14 +217,17 @@ pub fn of_run(
     settings: &Settings,
 ) -> Result<Option<(Place, Pins)>, Failure> {
     let Sourced { value, source } = verdict.policy.tools.pin();
-    if value == Pin::Allow {
-        return Ok(None);
-    }
+    let manner = match (value, &source) {
+        (Pin::Allow, _) => return Ok(None),
+        (Pin::Warn, Source::Default) => Manner::Once,
+        (Pin::Warn, _) => Manner::Warn,
+        (Pin::Block, _) => Manner::Block,
+    };
     let place = Place::of(settings, verdict, resolved, package);
     // By what it is made is none of its name.
     let name = resolved.name.split('?').next().unwrap_or(&resolved.name);
     let pins = Pins {
-        blocks: value == Pin::Block,
+        manner,
         accepted: place.accepted()?,
         certified: verdict.judgement.standing.tools.clone(),
         words: Words { package: plain(name, NAME), demand: format!("policy.tools.pin is {value}, {source}") },
@@ -239,7 +242,7 @@ const NAME: usize = 200;
 pub fn recorded(pins: &Pins) -> Value {
     let digests: BTreeMap<Kind, Digest> =
         pins.accepted.iter().map(|(kind, accepted)| (*kind, accepted.list.digest())).collect();
-    let mode = if pins.blocks { Pin::Block } else { Pin::Warn };
+    let mode = if pins.manner == Manner::Block { Pin::Block } else { Pin::Warn };
     json!({"mode": mode.to_string(), "accepted": digests, "certified": pins.certified})
 }
 
@@ -262,7 +265,8 @@ impl Keeper {
     /// Of a run whose begin is in the log.
     pub fn new(place: Place, pins: &Pins, notes: Notes, texts: Texts) -> Keeper {
         let run = notes.run();
-        let (package, blocks, certified) = (pins.words.package.clone(), pins.blocks, pins.certified.is_some());
+        let (package, certified) = (pins.words.package.clone(), pins.certified.is_some());
+        let blocks = pins.manner == Manner::Block;
         Keeper { place, run, package, blocks, certified, notes, texts, told: 0 }
     }
 
@@ -270,11 +274,12 @@ impl Keeper {
     pub fn hear(&mut self, found: Found, told: &mut Vec<u8>) {
         let kept = match found {
             Found::Accepted(kind, list) => self.place.keep(self.run, kind, list, self.certified && kind == Kind::Tools),
+            Found::More(kind, list, changes) => {
+                self.tell(kind, &changes, true, told);
+                self.place.keep(self.run, kind, list, true)
+            }
             Found::Changed { changes, kind, seen, is_whole } => {
-                if self.told < MOST_TOLD {
-                    self.told += 1;
-                    self.tell(kind, &changes, told);
-                }
+                self.tell(kind, &changes, false, told);
                 // Nobody can say of what cannot be compared that it is good.
                 match changes.iter().any(Change::is_unreadable) {
                     true => Ok(()),
@@ -287,7 +292,11 @@ impl Keeper {
         }
     }
 
-    fn tell(&mut self, kind: Kind, changes: &[Change], told: &mut Vec<u8>) {
+    fn tell(&mut self, kind: Kind, changes: &[Change], is_accepted: bool, told: &mut Vec<u8>) {
+        if changes.is_empty() || self.told == MOST_TOLD {
+            return;
+        }
+        self.told += 1;
         let mut lines: Vec<String> = changes.iter().flat_map(Change::lines).collect();
         lines.iter_mut().for_each(|line| self.texts.clear(line));
         let is_withheld = self.blocks && changes.iter().any(Change::says_more);
@@ -303,7 +312,12 @@ impl Keeper {
             &format!("{word}: the {} of {} are not those that were {than}{outcome}:", kind.words().1, self.package),
         );
         lines.iter().for_each(|line| say(told, &format!("  {line}")));
-        if than == "accepted" && !changes.iter().any(Change::is_unreadable) {
+        if is_accepted {
+            say(
+                told,
+                "hint: read what changed; it is told once, and accepted by that (policy.tools.pin keeps to what was)",
+            );
+        } else if than == "accepted" && !changes.iter().any(Change::is_unreadable) {
             say(told, &format!("hint: read what changed; `smcp accept {}` accepts it", self.package));
         }
     }

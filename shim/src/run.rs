@@ -324,16 +324,16 @@ fn story(
     let signals = signals.map_or_else(take_signals, Ok)?;
     let least = least_tier(typed, settings)?;
     let proxies = if plan.egress.is_empty() { Proxies::none() } else { settings.proxies()? };
-    let pins = match questions {
-        Some(_) => None,
-        None => pins::of_run(&verdict, &resolved, &package, settings)?,
-    };
+    let asks_for_direct = typed.relay.unwrap_or(settings.relay) == cli::Relay::Direct;
+    // A default does not take from anybody what they ask for.
+    let looks = questions.is_none() && !(asks_for_direct && verdict.policy.tools.pin.is_none());
+    let pins = looks.then(|| pins::of_run(&verdict, &resolved, &package, settings)).transpose()?.flatten();
     let (place, pins) = pins.unzip();
     record.pinned(pins.as_ref());
     let audits_calls = typed.audit_calls || settings.audit_calls;
     let way = match questions {
         Some(_) => Way::Filter(Box::default()),
-        None => way(typed, settings, &verdict, warning.as_ref(), pins.clone(), audits_calls)?,
+        None => way(asks_for_direct, &verdict, warning.as_ref(), pins.clone(), audits_calls)?,
     };
     let recording = if let Errand::Learn = errand { Recording::Calls } else { Recording::Nothing };
     if let Way::Direct = way {
@@ -415,11 +415,10 @@ fn channels(verdict: &Verdict) -> Channels {
     }
 }
 
-/// How bytes pass: through the filter, with what is due, or for whoever asks for that directly. Then a package without a
+/// How bytes pass: through the filter, with what is due, or for whoever `asks` for that directly. Then a package without a
 /// score is warned of in the audit log alone; a low score, rules on tools, pins and a record of calls take the filter all the same.
 fn way(
-    typed: &cli::Run,
-    settings: &Settings,
+    asks: bool,
     verdict: &Verdict,
     warning: Option<&Warning>,
     pins: Option<Pins>,
@@ -434,7 +433,6 @@ fn way(
     let tools = (!rules.allow.is_empty() || !rules.deny.is_empty()).then(|| rules.clone());
     let must_filter =
         tools.is_some() || pins.is_some() || calls || warning.is_some_and(|warning| warning.why == Why::Low);
-    let asks = typed.relay.unwrap_or(settings.relay) == cli::Relay::Direct;
     if asks && must_filter {
         show::warn(
             "--relay direct is not followed: a warning of a low score, policy.tools and --audit-calls need the filter",

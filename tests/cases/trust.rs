@@ -505,11 +505,19 @@ fn t7_other_tools_than_accepted_are_told_of(world: &World) {
     let lines: Vec<&str> = told[0]["changes"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
     assert!(DIFFERENCE.iter().all(|line| lines.iter().any(|told| told.starts_with(line))), "{lines:?}");
     world.smcp(["audit", "verify"]).run().ok();
-    // Without a pin nobody looks.
-    let (answer, ended) = listed(world, probe_reference(), "{}", "[]");
+    // Where nobody states it, once, and nobody is kept from the client's own pipes.
+    for told in [true, false] {
+        let (answer, ended) = listed(world, probe_reference(), "{}", READ_OTHERWISE);
+        assert_eq!(answer["result"]["tools"][1]["name"], "rm");
+        ended.check(ended.stderr().contains(DIFFERENCE[1]) == told, "the difference is told once");
+    }
+    assert_eq!(changes(world).len(), 3);
+    let (answer, ended) = listed(world, probe_reference(), "{tools: {pin: allow}}", "[]");
     assert_eq!(answer["result"]["tools"], json!([]));
     ended.check(!ended.stderr().contains("accepted"), "nothing was expected to be said");
-    assert_eq!(changes(world).len(), 2);
+    assert_eq!(changes(world).len(), 3);
+    let direct = world.smcp(["run", "--relay", "direct", probe_reference(), "exit", "4"]).run().expect(4);
+    direct.check(!direct.stderr().contains("not followed"), "the client's own pipes");
     // What was accepted cannot be read: that is not nothing.
     let pins = fs::read_dir(world.path("state/smcp/pins")).unwrap().next().unwrap().unwrap().path();
     let file = fs::read_dir(pins).unwrap().map(|entry| entry.unwrap().path());

@@ -102,9 +102,9 @@ words! {
     #[derive(Default)]
     Pin {
         /// Nothing.
-        #[default]
         Allow = "allow",
         /// It warns.
+        #[default]
         Warn = "warn",
         /// It is kept from the client.
         Block = "block",

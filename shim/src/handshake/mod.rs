@@ -32,7 +32,7 @@ use id::Id;
 use json::{Span, elements, means, members, unescaped};
 use lines::Kind as Line;
 pub use lists::{Change, Item, Kind, List, Lists, canonical, hidden, plain};
-pub use pins::{Accepted, Found, Page, Pins, Words};
+pub use pins::{Accepted, Found, Manner, Page, Pins, Words};
 pub use rules::{Channels, Due, Duties, SERVER_ERROR, error};
 pub use warning::{Warning, Why};
 

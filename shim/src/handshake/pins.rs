@@ -12,14 +12,27 @@ use super::{MOST_HELD, object, text};
 /// What lists are held to, and what becomes of one that differs.
 #[derive(Clone, Debug, Default)]
 pub struct Pins {
-    /// What differs does not reach the client.
-    pub blocks: bool,
+    /// What becomes of what differs.
+    pub manner: Manner,
     /// What was accepted, of the kinds of which something was.
     pub accepted: BTreeMap<Kind, Accepted>,
     /// The digest of the tools, where they were certified: then these count and no others.
     pub certified: Option<Digest>,
     /// For people and clients, of plain characters: which package, who demands it, and what to do next.
     pub words: Words,
+}
+
+/// What becomes of a list that differs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Manner {
+    /// A person is told once, and it is accepted by that; the client gets what the server says. Where nobody states any:
+    /// servers list more as a session goes on, and other things to other clients.
+    #[default]
+    Once,
+    /// A person and the client are told, until it is accepted.
+    Warn,
+    /// It does not reach the client.
+    Block,
 }
 
 /// A list that was accepted.
@@ -45,6 +58,8 @@ pub struct Words {
 pub enum Found {
     /// A whole list that is as accepted by an older version, or the first of its kind: it is accepted from now on.
     Accepted(Kind, List),
+    /// More than was accepted before: it is accepted by being told, what is new of it.
+    More(Kind, List, Vec<Change>),
     /// A list differs.
     Changed {
         /// How.
@@ -68,6 +83,8 @@ pub struct Watch {
     withheld: BTreeSet<(Kind, Option<String>)>,
     /// What was told of each kind last.
     told: BTreeMap<Kind, Vec<Change>>,
+    /// The kinds that this run is the first to list.
+    first: BTreeSet<Kind>,
     found: Vec<Found>,
 }
 
@@ -102,12 +119,12 @@ impl Watch {
             }
         }
         let (pages, withheld, told) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        Watch { pins, pages, withheld, told, found: Vec::new() }
+        Watch { pins, pages, withheld, told, first: BTreeSet::new(), found: Vec::new() }
     }
 
     /// Whether what differs is kept from the client.
     pub fn blocks(&self) -> bool {
-        self.pins.blocks
+        self.pins.manner == Manner::Block
     }
 
     /// What was found out since this was asked last.
@@ -190,7 +207,7 @@ impl Watch {
                 }
                 vec![Change::NotCertified { kind, is, certified: certified.clone() }]
             }
-            (None, Some(_)) if self.pins.blocks && !is_last => {
+            (None, Some(_)) if self.blocks() && !is_last => {
                 let why = "a certified list can be judged as a whole alone, and this one comes in pages; `smcp scan` reads all of them";
                 vec![Change::Unreadable { kind, why: why.into() }]
             }
@@ -208,13 +225,23 @@ impl Watch {
     }
 
     /// Says what becomes of a page, and what is found out by it.
-    fn settle(&mut self, kind: Kind, all: List, is_whole: bool, changes: Vec<Change>) -> Page {
+    fn settle(&mut self, kind: Kind, all: List, is_whole: bool, mut changes: Vec<Change>) -> Page {
+        let is_once = self.pins.manner == Manner::Once && (self.pins.certified.is_none() || kind != Kind::Tools);
+        if is_once {
+            changes.retain(Change::says_more);
+        }
         let says_more = changes.iter().any(Change::says_more);
+        if is_once && says_more && !changes.iter().any(Change::is_unreadable) {
+            self.take_in(kind, all, changes);
+            return Page::Passes;
+        }
         let certified = self.pins.certified.as_ref().filter(|_| kind == Kind::Tools);
         if is_whole && !says_more && certified.is_none_or(|certified| all.digest() == *certified) {
             let is_known = self.pins.accepted.get(&kind).is_some_and(|accepted| accepted.other_version.is_none());
             if !is_known {
-                self.pins.accepted.insert(kind, Accepted { list: all.clone(), other_version: None });
+                if self.pins.accepted.insert(kind, Accepted { list: all.clone(), other_version: None }).is_none() {
+                    self.first.insert(kind);
+                }
                 self.found.push(Found::Accepted(kind, all.clone()));
             }
         }
@@ -227,11 +254,20 @@ impl Watch {
         if is_new {
             self.found.push(Found::Changed { changes, kind, seen: all, is_whole });
         }
-        match (says_more && self.pins.blocks, is_new) {
+        match (says_more && self.blocks(), is_new && !is_once) {
             (true, _) => Page::Withheld(brief),
             (false, true) => Page::Told(brief),
             (false, false) => Page::Passes,
         }
+    }
+
+    /// Accepts more than was accepted before. What the first run lists later is part of what it lists, and nothing to tell.
+    fn take_in(&mut self, kind: Kind, page: List, changes: Vec<Change>) {
+        let Some(accepted) = self.pins.accepted.get_mut(&kind) else { return };
+        let list = std::mem::take(&mut accepted.list).overlaid(page);
+        *accepted = Accepted { list: list.clone(), other_version: None };
+        let told = if self.first.contains(&kind) { Vec::new() } else { changes };
+        self.found.push(Found::More(kind, list, told));
     }
 
     /// Why a server may not have a request for something by its name; none where it may.

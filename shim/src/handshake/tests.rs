@@ -540,7 +540,8 @@ fn what_is_too_large_to_be_recorded_is_counted() {
 fn pins(blocks: bool, accepted: &[(Kind, &str)]) -> Pins {
     let accept = |(kind, items): &(Kind, &str)| (*kind, Accepted { list: list_of(*kind, items), other_version: None });
     let words = Words { package: "acme/hello:1".into(), demand: "policy.tools.pin is block, default".into() };
-    Pins { blocks, accepted: accepted.iter().map(accept).collect(), certified: None, words }
+    let manner = if blocks { Manner::Block } else { Manner::Warn };
+    Pins { manner, accepted: accepted.iter().map(accept).collect(), certified: None, words }
 }
 
 /// The list of an array of items.
@@ -660,6 +661,34 @@ fn t7_every_way_to_say_it_is_seen() {
     line.as_bytes().chunks(7).for_each(|part| seen.push_str(&says(&mut session, part)));
     let told: Vec<serde_json::Value> = serde_json::from_str(&seen).unwrap();
     assert_eq!((told.len(), &told[0]["id"], &told[1]["error"]["code"]), (2, &7.into(), &(-32000).into()), "{seen}");
+}
+
+#[test]
+fn t7_where_nobody_states_pins_more_is_told_once_and_accepted() {
+    let once = |accepted: &[(Kind, &str)]| Pins { manner: Manner::Once, ..pins(false, accepted) };
+    let tools = |items: &str| format!("[{items}]");
+    let passes = |session: &mut Handshake, items: &str| {
+        assert_eq!(lists(session, &tools(items)), answer("1", &format!("{{\"tools\":[{items}]}}")), "byte for byte");
+    };
+    let both = tools(&format!("{READ_OTHERWISE},{WRITE}"));
+    // Another run listed less: what is new is told, and is accepted, also where the list shrinks again.
+    let mut session = pinned(once(&[(Kind::Tools, &tools(READ))]));
+    passes(&mut session, &format!("{READ_OTHERWISE},{WRITE}"));
+    let [Found::More(Kind::Tools, list, changes)] = &session.found()[..] else { panic!("told") };
+    assert_eq!((list, changes.len()), (&list_of(Kind::Tools, &both), 2));
+    passes(&mut session, READ_OTHERWISE);
+    passes(&mut session, &format!("{WRITE},{READ_OTHERWISE}"));
+    assert_eq!(session.found(), []);
+    // The first run lists more later: there is nothing to tell.
+    let mut session = pinned(once(&[]));
+    passes(&mut session, READ_OTHERWISE);
+    passes(&mut session, &format!("{READ_OTHERWISE},{WRITE}"));
+    let [Found::Accepted(..), Found::More(Kind::Tools, list, changes)] = &session.found()[..] else { panic!("kept") };
+    assert_eq!((list, changes.len()), (&list_of(Kind::Tools, &both), 0));
+    // What cannot be compared is told of, and the client's bytes are the server's.
+    let mut session = pinned(once(&[(Kind::Tools, &tools(READ))]));
+    passes(&mut session, &format!("{READ},{READ_OTHERWISE}"));
+    assert!(matches!(&session.found()[..], [Found::Changed { .. }]));
 }
 
 #[test]
