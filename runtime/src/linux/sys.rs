@@ -1,6 +1,6 @@
 //! The system calls that no safe crate offers. Every `unsafe` of the runtime on Linux is in this file.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -282,6 +282,12 @@ pub fn default_signals() {
 pub fn keep_children() {
     // SAFETY: SIG_DFL is a valid disposition for every signal.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
+/// Sets an environment variable of this process, which has one thread.
+pub fn set_variable(name: &str, value: &OsStr) {
+    // SAFETY: nobody reads or writes the environment meanwhile: whoever calls this has one thread, as `fork` demands.
+    unsafe { std::env::set_var(name, value) };
 }
 
 /// Sends a signal to a process, kill(2). A process that is gone is no error.

@@ -31,6 +31,9 @@ const FAILED: u8 = 1;
 pub fn main(arguments: &[OsString]) -> Option<u8> {
     let name = arguments.first().and_then(|path| Path::new(path).file_name());
     let word = arguments.get(1).map(OsString::as_os_str);
+    if let Some(written) = name.and_then(OsStr::to_str).and_then(|name| oci::write_map_as(name, &arguments[1..])) {
+        return Some(written.map_or(FAILED, |()| 0));
+    }
     if name == Some(OsStr::new(NAME)) && word != Some(OsStr::new(oci::HOOK)) {
         return Some(run(arguments, arguments));
     }

@@ -21,7 +21,7 @@ use super::keep::remove_empty_cgroups;
 use super::payload::Payload;
 use super::record::{self, Record, VERSION};
 use super::seccomp::Filter;
-use super::{Error, Runtime, amend, copyup, rootless, seal};
+use super::{Error, Runtime, amend, copyup, maps, rootless, seal};
 use crate::linux::first::end_descendants_but;
 use crate::linux::{guard, rights, sys};
 
@@ -138,6 +138,7 @@ impl Runtime {
         }
         leave_groups()?;
         amend::make_working_directory(config.value(), &config.rootfs)?;
+        maps::write_in_person(&adapted, directory)?;
         rootless::look_away_from_cgroups()?;
         let container = ContainerBuilder::new(asked.id.into(), SyscallType::default())
             .with_root_path(directory)
