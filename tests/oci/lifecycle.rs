@@ -246,6 +246,53 @@ fn a_making_that_is_killed() {
     assert_eq!(crate::processes::with_word(&id), []);
 }
 
+/// Who is in the container's cgroup before it is made is left alone, whatever becomes of the making.
+#[test]
+fn others_in_the_cgroup_of_a_making_that_is_killed() {
+    let Some(here) = Containers::new() else { return };
+    let bundle = here.bundle("b", &["hang"]);
+    let id = format!("{}shared", here.world.mark());
+    let hierarchies = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(std::path::PathBuf::from);
+    let Some(above) = hierarchies.into_iter().find(|path| path.join("cgroup.procs").exists()) else { return };
+    let cgroup = above.join(&id);
+    fs::create_dir(&cgroup).unwrap();
+    let mut other = std::process::Command::new(crate::probe::path())
+        .arg("hang")
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    fs::write(cgroup.join("cgroup.procs"), other.id().to_string()).unwrap();
+    let gate = here.world.text("gate");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &gate, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    bundle.with(|config| {
+        let script = format!("echo $PPID > {gate}; exit 1");
+        config["linux"]["cgroupsPath"] = json!(format!("/{id}"));
+        config["hooks"] = json!({"createRuntime": [{"path": "/bin/sh", "args": ["sh", "-c", script]}]});
+    });
+    let making = here.oci(["create", "--bundle", bundle.path(), &id]).start();
+    // The hook waits for whoever reads.
+    making.signal(rustix::process::Signal::KILL);
+    making.wait_for_the_process_alone();
+    here.oci(["delete", "--force", &id]).run().ok();
+    let lives = other.try_wait().unwrap().is_none();
+    other.kill().unwrap();
+    other.wait().unwrap();
+    let reader = fs::OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(&gate).unwrap();
+    let gone = within(PATIENCE, || {
+        for directory in cgroups(&id) {
+            let left = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+            for pid in left.lines().filter_map(|line| rustix::process::Pid::from_raw(line.parse().ok()?)) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+            let _ = fs::remove_dir(directory);
+        }
+        cgroups(&id).is_empty().then_some(())
+    });
+    drop(reader);
+    assert!(lives && gone.is_some());
+    here.nothing_left();
+}
+
 const O_NONBLOCK: i32 = 0o4000;
 
 /// What the caller had started before it became smcp is no business of a making that fails.

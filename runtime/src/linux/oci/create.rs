@@ -17,7 +17,7 @@ use serde_json::json;
 use super::caged::Cage;
 use super::config::{Config, PROCESS, Process, resources_without_oom_killer};
 use super::files::write_private;
-use super::keep::remove_empty_cgroups;
+use super::keep::{is_there, remove_empty_cgroups};
 use super::payload::Payload;
 use super::record::{self, Record, VERSION};
 use super::seccomp::Filter;
@@ -119,7 +119,10 @@ impl Runtime {
             cgroup: config.cgroup(asked.id, self.systemd),
             systemd: self.systemd,
         };
-        record.announce(directory).map_err(Error::io("writing its making.json"))?;
+        // In a cgroup that is there before others may be, who are no business of a making that is killed.
+        if !is_there(&record.cgroup) {
+            record.announce(directory).map_err(Error::io("writing its making.json"))?;
+        }
         let process = config.process();
         let state = json!({
             "ociVersion": VERSION,

@@ -284,6 +284,11 @@ pub(super) fn remove_empty_cgroups(path: &Path) {
     }
 }
 
+/// Whether there is a cgroup of this path.
+pub(super) fn is_there(cgroup: &Path) -> bool {
+    places(cgroup).iter().any(|place| place.exists())
+}
+
 /// Where a cgroup may be, one directory for each hierarchy; none for one of systemd's.
 fn places(cgroup: &Path) -> Vec<PathBuf> {
     const ROOT: &str = "/sys/fs/cgroup";
