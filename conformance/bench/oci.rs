@@ -3,7 +3,7 @@
 //! `cargo bench -p smcp --bench oci [-- --runs N] [--binary SMCP] [--youki PATH]`, as root. All take turns in one run; the ratios
 //! to crun are what counts. The bundle is that of `conformance/oci`, its program busybox's `true`. On a machine with hybrid cgroups, which crun
 //! 1.8 refuses, everything happens in a mount namespace that has those of version 1 alone. Debian has no youki: `cargo install youki --features v1`
-//! makes one, which `--youki` names.
+//! makes one, which is found on PATH and in cargo's directory, and which `--youki` names elsewhere.
 
 mod sys;
 
@@ -66,9 +66,9 @@ fn measure(arguments: &[String]) -> Result<()> {
     let smcp = value("--binary").map_or_else(|| env!("CARGO_BIN_EXE_smcp").to_owned(), String::to_owned);
     let mut runtimes = vec![Runtime::new("crun", &["crun"]), Runtime::new("runc", &["runc"])];
     runtimes.push(Runtime::new("smcp", &[&smcp, "oci"]));
-    match value("--youki") {
-        Some(path) => runtimes.push(Runtime::new("youki", &[path])),
-        None => println!("youki is not measured: --youki PATH names one"),
+    match value("--youki").cloned().or_else(|| on_path("youki")) {
+        Some(path) => runtimes.push(Runtime::new("youki", &[&path])),
+        None => println!("youki is not measured: there is none on PATH, and --youki PATH names none"),
     }
     // The parent of containers is who waits for them.
     set_child_subreaper(Some(getpid())).map_err(because("becoming the parent of containers"))?;
@@ -84,6 +84,14 @@ fn measure(arguments: &[String]) -> Result<()> {
     }
     print(&runtimes);
     Ok(())
+}
+
+/// A program of this name, where PATH or cargo's own directory has one.
+fn on_path(name: &str) -> Option<String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let of_cargo = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo/bin"));
+    let mut files = std::env::split_paths(&path).chain(of_cargo).map(|directory| directory.join(name));
+    files.find(|file| file.is_file()).map(|file| file.display().to_string())
 }
 
 /// A directory with `config.json` and a root, and where the runtimes keep what they know.
