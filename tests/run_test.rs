@@ -218,7 +218,7 @@ fn the_recipes_for_pipelines_do_what_they_say(world: &World) {
         let shell = world.copy(Path::new("/bin/sh"), ["-euc", block]).in_directory(world.path("project"));
         shell.env("PATH", &path).env("SERVER", &reference).run().ok();
     }
-    for name in ["smcp.lock", "expected.json", "report.xml", "scan.json"] {
+    for name in ["smcp.lock", "expected.json", "report.xml", "scan.json", "server/smcp.json"] {
         assert!(world.path(format!("project/{name}")).exists(), "the recipes make {name}");
     }
 }

@@ -417,8 +417,12 @@ pub struct BundleOf {
 #[derive(Clone, Debug, Args)]
 pub struct Run {
     /// The package, and arguments of the server: everything after REF is the server's, flags too
-    #[arg(value_name = "REF [ARGS]", required = true, num_args = 1.., trailing_var_arg = true)]
+    #[arg(value_name = "REF [ARGS]", required_unless_present = "bundle", num_args = 1.., trailing_var_arg = true)]
     pub server: Vec<String>,
+    /// In place of REF: what `smcp bundle` wrote, with what was granted there; flags add to that, and arguments take the place of
+    /// those
+    #[arg(long, value_name = "DIR")]
+    pub bundle: Option<PathBuf>,
     /// Registry of names without one
     #[arg(long, value_name = "URL")]
     pub registry: Option<String>,

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! DIR/config.json   the plan, for any runtime
-//! DIR/smcp.json     the plan, for the cage that smcp-oci puts around it
+//! DIR/smcp.json     the plan, for the cage that smcp-oci puts around it, and the flags, for smcp run
 //! DIR/rootfs        the package's files, and the plan's
+//! DIR/package       the package as an OCI layout, for smcp run
 //! ```
 
 use std::fs::{self, OpenOptions};
@@ -11,10 +12,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 
-use distribution::Resolved;
+use distribution::{Network, Resolved, Store, push};
 use runtime::{Plan, What, journal};
 use serde_json::json;
 
+use crate::bundled::{self, Recorded};
 use crate::cli;
 use crate::exit::{self, Failure};
 use crate::run::{self, Errand};
@@ -36,31 +38,43 @@ pub fn bundle(typed: &cli::BundleOf, settings: Result<Settings, Failure>) -> u8 
 ///
 /// # Errors
 /// Of code 2 where there is something already, of 123 where a file cannot be written. What was written of it is removed.
-pub fn write(plan: &Plan, resolved: &Resolved, directory: &Path) -> Result<(), Failure> {
+pub fn write(
+    plan: &Plan,
+    resolved: &Resolved,
+    recorded: &Recorded,
+    directory: &Path,
+    store: &Store,
+    network: &Network,
+) -> Result<(), Failure> {
     if fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(Failure::new(exit::USAGE, format!("--output {}: there is something already", directory.display()))
             .hint("name a directory that is empty or not there"));
     }
-    let written = lay_out(plan, resolved, directory);
+    let written = lay_out(plan, resolved, recorded, directory).map_err(|why| {
+        Failure::new(exit::UNPACK, format!("writing the bundle {}: {why}", directory.display()))
+            .hint("free the disk, or name another directory")
+    });
+    let written = written.and_then(|()| {
+        let target = bundled::package(directory).parse()?;
+        push(store, &resolved.manifest_descriptor, &target, network)?;
+        Ok(())
+    });
     if written.is_err() {
-        for name in ["rootfs", "config.json", "smcp.json"] {
+        for name in ["rootfs", "package", "config.json", "smcp.json"] {
             let path = directory.join(name);
             let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
         }
     }
-    written.map_err(|why| {
-        Failure::new(exit::UNPACK, format!("writing the bundle {}: {why}", directory.display()))
-            .hint("free the disk, or name another directory")
-    })?;
+    written?;
     if !plan.egress.is_empty() {
         show::warn(
-            "the network that is granted is not in the bundle: smcp itself is the way out of a cage, so a runtime gives it none",
+            "the network that is granted is there by `smcp run --bundle` alone: smcp itself is the way out of a cage, so another runtime gives it none",
         );
     }
     Ok(())
 }
 
-fn lay_out(plan: &Plan, resolved: &Resolved, directory: &Path) -> io::Result<()> {
+fn lay_out(plan: &Plan, resolved: &Resolved, recorded: &Recorded, directory: &Path) -> io::Result<()> {
     let root = directory.join("rootfs");
     fs::create_dir_all(&root)?;
     let digest = resolved.descriptor.digest.to_string();
@@ -88,11 +102,12 @@ fn lay_out(plan: &Plan, resolved: &Resolved, directory: &Path) -> io::Result<()>
         }
     }
     let config = runtime::config::of_bundle(plan, &annotations);
-    let about = json!({"reference": resolved.name, "digest": digest, "plan": plan});
-    fs::write(directory.join("smcp.json"), format!("{about:#}\n"))?;
-    // Variables stand in it.
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(directory.join("config.json"));
-    file?.write_all(format!("{config:#}\n").as_bytes())
+    let about = json!({"reference": resolved.name, "digest": digest, "plan": plan, "run": recorded});
+    // Variables stand in both.
+    [(bundled::FILE, about), ("config.json", config)].into_iter().try_for_each(|(name, value)| {
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(directory.join(name));
+        file?.write_all(format!("{value:#}\n").as_bytes())
+    })
 }
 
 /// Where a path of the plan's is in a root: its directories are made. A link on the way, or there, would lead out of it.

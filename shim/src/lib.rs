@@ -9,6 +9,7 @@ mod answer;
 mod asking;
 mod audit;
 mod bring;
+mod bundled;
 mod calls;
 pub mod cli;
 pub mod clients;
@@ -91,6 +92,16 @@ pub fn main() -> ExitCode {
         Err(error) => return ExitCode::from(run::usage(&arguments, &error)),
     };
     hide_values(&cli.command);
+    let (cli, arguments) = match bundled::run_of(&cli.command) {
+        None => (cli, arguments),
+        Some((typed, bundle)) => match bundled::expand(&arguments, typed, bundle) {
+            Err(failure) => return ExitCode::from(run::failed(&failure, false)),
+            Ok(arguments) => match Cli::read(&arguments) {
+                Ok(cli) => (cli, arguments),
+                Err(error) => return ExitCode::from(run::usage(&arguments, &error)),
+            },
+        },
+    };
     if cli.globals.quiet {
         show::be_quiet();
     }

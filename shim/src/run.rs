@@ -25,6 +25,7 @@ use crate::accept::{self, Acceptance};
 use crate::answer::{PATIENCE, answer};
 use crate::asking::{About, Asking};
 use crate::bring::{Bring, Wanted, held};
+use crate::bundled::Recorded;
 use crate::calls::Calls;
 use crate::cli;
 use crate::exit::{self, Failure};
@@ -162,7 +163,9 @@ impl Early {
     pub fn of(arguments: &[OsString]) -> Option<Early> {
         let otherwise = |word: &OsString| {
             let word = word.as_encoded_bytes();
-            word.starts_with(b"--user") || [b"--dry-run".as_slice(), b"--help", b"-h"].contains(&word)
+            word.starts_with(b"--user")
+                || word.starts_with(b"--bundle")
+                || [b"--dry-run".as_slice(), b"--help", b"-h"].contains(&word)
         };
         if arguments.get(1).is_none_or(|command| command != "run") || arguments.iter().any(otherwise) {
             return None;
@@ -311,7 +314,12 @@ fn story(
     runtime::useless_programs(&plan).iter().for_each(|why| show::warn(&format!("--allow-subprocess={why}")));
     let Some(mut ahead) = ahead else {
         if let Errand::Bundle(directory) = errand {
-            export::write(&plan, &resolved, directory)?;
+            let cwd = &caller.cwd;
+            let variables = request.env.iter().map(|flag| &flag.name);
+            let variables =
+                variables.chain(package.manifest.env.iter().map(|variable| &variable.name)).cloned().collect();
+            let recorded = Recorded::of(typed, &plan, &variables, cwd);
+            export::write(&plan, &resolved, &recorded, directory, &store, &network)?;
             return Ok((Ending { cause: "bundle", ..Ending::default() }, None));
         }
         show::plan(&plan, typed.json);

@@ -13,6 +13,7 @@ use crate::world::{User, World, as_each_user};
 
 as_each_user! {
     a_bundle_is_complete,
+    a_bundle_runs_by_smcp_run,
     what_a_bundle_cannot_be,
 }
 
@@ -56,6 +57,68 @@ fn a_bundle_is_complete(world: &World) {
     assert!(about["digest"].as_str().unwrap().starts_with("sha256:"));
     let entries = world.audit();
     assert_eq!(entries.last().unwrap()["cause"], "bundle");
+}
+
+/// The same cage as by its flags, without registry, store and layout, which are gone; more flags and other arguments count. What is
+/// not as its digest says is not run, and policy is asked as ever.
+fn a_bundle_runs_by_smcp_run(world: &World) {
+    let reference = package(world);
+    let directory = world.text("bundle");
+    world.directory("data");
+    world.file("data/file", "granted");
+    let file = world.text("data/file");
+    let flags = ["--env", "A=b", "--memory", "256M", "--mount", "data:/in", "--allow-read", &file, "--pids", "70"];
+    // As root it is another at each run.
+    let user: &[&str] = if world.user() == User::Root { &["--user", "70001"] } else { &[] };
+    let line = |words: &'static [&'static str]| [&flags[..], &[&reference], words].concat();
+    let plan = |line: &[&str]| {
+        let plan = world
+            .smcp(["run", "--dry-run", "--json"])
+            .args(user)
+            .args(line)
+            .in_directory(world.path(""))
+            .run()
+            .ok()
+            .json();
+        let mut plan = plan["plan"].clone();
+        // Where the package's files were unpacked.
+        plan["tree"].take();
+        plan
+    };
+    let (of_run, vars) = (plan(&line(&["args", "x"])), line(&["env"]));
+    let vars = world.smcp(["run"]).args(vars).in_directory(world.path("")).run().ok().json();
+    world.smcp(["bundle", "-o", &directory]).args(line(&["args", "x"])).in_directory(world.path("")).run().ok();
+    let about = world.path("bundle/smcp.json");
+    assert_eq!(fs::metadata(&about).unwrap().permissions().mode() & 0o777, 0o600);
+    fs::remove_dir_all(world.path("layout")).unwrap();
+    assert_eq!(plan(&["--bundle", &directory]), of_run);
+    let with_store = |name: &str, line: &[&str]| {
+        world.smcp(["run", "--offline"]).args(line).env("MCP_CACHE_DIR", world.text(name)).run()
+    };
+    let run = |line: &[&str]| with_store("cache/other", line);
+    assert_eq!(run(&["--bundle", &directory]).ok().json(), json!(["x"]));
+    assert_eq!(run(&["--bundle", &directory, "env"]).ok().json(), vars);
+    assert_eq!(run(&["--bundle", &directory, "read", "/in/file"]).ok().json(), "granted");
+    let more = format!("--bundle={directory}");
+    assert_eq!(run(&[&more, "--env", "C=d", "--", "env"]).ok().json()["C"], "d");
+    let of_bundle =
+        |entry: &Value| entry["reference"].as_str().is_some_and(|name| name.ends_with("/bundle/package:bundle"));
+    assert!(world.audit().iter().any(of_bundle));
+    // Another directory.
+    assert!(run(&["--bundle", &world.text("data")]).expect(2).stderr().contains("smcp.json"));
+    let denied = world.smcp(["run", "--bundle", &directory]).env("MCP_POLICY_MIN_CERT_LEVEL", "3").run();
+    denied.expect(121);
+    // The root is other runtimes'.
+    fs::write(world.path("bundle/rootfs/app/probe"), "").unwrap();
+    assert_eq!(run(&["--bundle", &directory]).ok().json(), json!(["x"]));
+    for blob in fs::read_dir(world.path("bundle/package/blobs/sha256")).unwrap() {
+        let blob = blob.unwrap().path();
+        let mut bytes = fs::read(&blob).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::set_permissions(&blob, fs::Permissions::from_mode(0o644)).unwrap();
+        fs::write(blob, bytes).unwrap();
+    }
+    with_store("cache/third", &["--bundle", &directory]).expect(122);
 }
 
 /// A directory that holds something stays as it is, and a secret is in no bundle.
