@@ -80,7 +80,14 @@ impl<'w> Containerd<'w> {
 
     /// Runs ctr with it.
     pub fn ctr(&self, line: &[&str]) -> Ended {
-        self.world.program(&self.ctr, ["--address", &self.socket]).args(line).within(SLOW).run()
+        let words = self.command(line);
+        self.world.program(&self.ctr, &words[1..]).within(SLOW).run()
+    }
+
+    /// The words of that.
+    pub fn command(&self, line: &[&str]) -> Vec<String> {
+        let program = self.ctr.to_str().expect("a path of Debian's is UTF-8");
+        [&[program, "--address", &*self.socket], line].concat().into_iter().map(str::to_owned).collect()
     }
 
     /// Ends it.

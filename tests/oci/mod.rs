@@ -2,6 +2,7 @@
 
 mod bundles;
 mod callers;
+mod everything;
 mod joining;
 mod lifecycle;
 mod safety;
