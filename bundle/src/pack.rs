@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
+use distribution::system::{OsStrExt as _, PermissionsExt as _};
 use distribution::{Descriptor, Digest, Hasher, Store, media_type};
 
 use crate::ustar::{self, BLOCK, Kind, MAX_MTIME};

@@ -15,8 +15,8 @@ mod tarball;
 mod tree;
 
 use std::io::{self, PipeReader, Read, Write};
-use std::os::fd::OwnedFd;
 
+use distribution::system::OwnedFd;
 use distribution::{Blob, Digest, Rules, StagedLayer, Verified};
 use serde::{Deserialize, Serialize};
 

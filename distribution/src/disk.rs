@@ -2,10 +2,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::system::{self, Directory, Hold};
 use crate::{Error, Result};
 
 /// Puts `bytes` at `target` in one step; `scratch` is a directory on the same file system.
@@ -26,16 +26,25 @@ pub(crate) fn land(file: &File, scratch: &Path, target: &Path) -> Result<()> {
 /// A new file in `dir`, locked so that a sweep sees that it is in use. Who may read it is the umask's word and that of the
 /// directory: a store is its owner's alone, a layout may be for others.
 pub(crate) fn scratch_file(dir: &Path) -> Result<(File, PathBuf)> {
-    let create = |path: &Path| OpenOptions::new().read(true).write(true).create_new(true).open(path);
-    scratch(dir, create)
+    let create = |path: &Path| {
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+        system::lock(&file)?;
+        Ok(file)
+    };
+    scratch(dir, create, system::is_at)
 }
 
 /// A new directory in `dir`, with a handle that is locked as for a file.
-pub(crate) fn scratch_dir(dir: &Path) -> Result<(File, PathBuf)> {
-    scratch(dir, |path| fs::create_dir(path).and_then(|()| File::open(path)))
+pub(crate) fn scratch_dir(dir: &Path) -> Result<(Directory, PathBuf)> {
+    let create = |path: &Path| fs::create_dir(path).and_then(|()| system::hold_directory(path, Hold::Alone));
+    scratch(dir, create, system::is_directory_at)
 }
 
-fn scratch(dir: &Path, create: impl Fn(&Path) -> io::Result<File>) -> Result<(File, PathBuf)> {
+fn scratch<T>(
+    dir: &Path,
+    create: impl Fn(&Path) -> io::Result<T>,
+    is_at: impl Fn(&T, &Path) -> bool,
+) -> Result<(T, PathBuf)> {
     loop {
         let path = unique(dir, "new");
         let file = match create(&path) {
@@ -44,8 +53,7 @@ fn scratch(dir: &Path, create: impl Fn(&Path) -> io::Result<File>) -> Result<(Fi
             Err(e) if e.kind() == io::ErrorKind::NotFound && dir.is_dir() => continue,
             made => made.map_err(Error::store("create", &path))?,
         };
-        file.lock().map_err(Error::store("lock", &path))?;
-        if crate::lock::is_at(&file, &path) {
+        if is_at(&file, &path) {
             return Ok((file, path));
         }
     }
@@ -74,7 +82,7 @@ pub(crate) fn discard(path: &Path, trash: &Path) -> Result<bool> {
 
 /// Makes the names in a directory durable.
 pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(Error::store("write", dir))
+    system::sync_directory(dir).map_err(Error::store("write", dir))
 }
 
 /// The entries of a directory; none where it is missing.
@@ -90,7 +98,7 @@ pub(crate) fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
 pub(crate) fn size(path: &Path) -> u64 {
     match fs::symlink_metadata(path) {
         Ok(meta) if meta.is_dir() => entries(path).unwrap_or_default().iter().map(|entry| size(entry)).sum(),
-        Ok(meta) if meta.is_file() => meta.size(),
+        Ok(meta) if meta.is_file() => meta.len(),
         _ => 0,
     }
 }
@@ -114,7 +122,7 @@ pub(crate) fn delete(path: &Path) -> Result<()> {
 
 /// Opens the mode of every directory below `dir`; links are not followed.
 fn make_writable(dir: &Path) -> io::Result<()> {
-    fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
+    system::set_mode(dir, 0o700)?;
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {

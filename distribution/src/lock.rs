@@ -1,10 +1,12 @@
 //! Locks between processes and threads, by flock: the system lets go of them however their holder ends.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::system::{self, Directory, Hold};
 use crate::{Error, Result};
+
+pub(crate) use system::is_at;
 
 /// An exclusive lock whose file lives only as long as somebody holds or awaits it.
 #[derive(Debug)]
@@ -18,7 +20,7 @@ impl Turn {
     pub(crate) fn wait(path: PathBuf) -> Result<Self> {
         loop {
             let file = open(&path)?;
-            file.lock().map_err(Error::store("lock", &path))?;
+            system::lock(&file).map_err(Error::store("lock", &path))?;
             // The holder before us removed the file that we waited on: others wait on a new one by now.
             if is_at(&file, &path) {
                 return Ok(Self { path, _file: file });
@@ -37,38 +39,25 @@ impl Drop for Turn {
 /// Waits for the lock on a file that stays, shared with other readers.
 pub(crate) fn shared(path: &Path) -> Result<File> {
     let file = open(path)?;
-    file.lock_shared().map_err(Error::store("lock", path))?;
+    system::lock_shared(&file).map_err(Error::store("lock", path))?;
     Ok(file)
 }
 
 /// Waits for the lock on a file that stays, alone.
 pub(crate) fn exclusive(path: &Path) -> Result<File> {
     let file = open(path)?;
-    file.lock().map_err(Error::store("lock", path))?;
+    system::lock(&file).map_err(Error::store("lock", path))?;
     Ok(file)
 }
 
 /// Waits for the lock on a directory that is there already.
-pub(crate) fn held(dir: &Path) -> Result<File> {
-    let handle = File::open(dir).map_err(Error::store("open", dir))?;
-    handle.lock().map_err(Error::store("lock", dir))?;
-    Ok(handle)
+pub(crate) fn held(dir: &Path) -> Result<Directory> {
+    system::hold_directory(dir, Hold::Alone).map_err(Error::store("lock", dir))
 }
 
 /// Takes the lock on a file or directory that is there already; none where somebody holds it.
 pub(crate) fn try_exclusive(path: &Path) -> Option<File> {
-    let file = File::open(path).ok()?;
-    file.try_lock().ok()?;
-    Some(file)
-}
-
-/// Says whether `file` is what lies at `path` now.
-pub(crate) fn is_at(file: &File, path: &Path) -> bool {
-    let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
-    match (file.metadata(), fs::symlink_metadata(path)) {
-        (Ok(held), Ok(there)) => identity(held) == identity(there),
-        _ => false,
-    }
+    system::try_hold(path)
 }
 
 fn open(path: &Path) -> Result<File> {

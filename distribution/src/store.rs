@@ -25,10 +25,10 @@ mod tests;
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
+use crate::system::{self, DirBuilderExt as _};
 use crate::{Algorithm, Digest, Error, Result, disk, layout, lock};
 
 pub use blob::{Blob, BlobLock, BlobReader, BlobWriter, Verified};
@@ -90,10 +90,10 @@ impl Store {
         if !found.is_dir() {
             return unusable("not a directory");
         }
-        if found.uid() != rustix::process::geteuid().as_raw() {
+        if !system::is_own(found) {
             return unusable("the store belongs to another user, who could change what is run");
         }
-        if found.mode() & 0o022 != 0 {
+        if system::others_can_write(found) {
             return unusable("the store can be written by other users, who could change what is run");
         }
         Ok(())

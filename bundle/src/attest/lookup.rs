@@ -159,7 +159,7 @@ impl Memory {
 
 /// In one step, on the disk before it is seen, for its owner alone.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
+    use distribution::system::DirBuilderExt as _;
     let dir = path.parent().unwrap_or(path);
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let mut file = NamedTempFile::new_in(dir)?;

@@ -26,10 +26,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use distribution::Digest;
+use distribution::system;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -61,8 +61,7 @@ pub fn fingerprint(source: &Path) -> Result<String, BuildError> {
     let mut text = String::new();
     let mut add = |name: &Path, on_disk: &Path| -> Result<(), BuildError> {
         let about = fs::symlink_metadata(on_disk).map_err(failed())?;
-        let (length, changed) = (about.len(), (about.ctime(), about.ctime_nsec()));
-        text.push_str(&format!("{} {:o} {length} {changed:?} {}\n", name.display(), about.mode(), about.ino()));
+        text.push_str(&format!("{} {}\n", name.display(), system::changes(&about)));
         Ok(())
     };
     if source.is_dir() {

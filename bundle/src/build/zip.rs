@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path};
 
+use distribution::system::OpenOptionsExt as _;
 use flate2::Crc;
 use flate2::read::DeflateDecoder;
 

@@ -2,8 +2,9 @@
 //! run; what a package asks for is withheld. Both name the policy that says so.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
+
+use distribution::system::MetadataExt as _;
 
 use super::files::existing_canonical;
 use super::{CallerEnv, Request, Verdict};

@@ -4,10 +4,9 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use distribution::system::{self, Mode, OFlags, OwnedFd, ResolveFlags, openat2};
 
 use super::{CallerEnv, Egress, Grant, Verdict};
 use crate::Secret;
@@ -144,11 +143,11 @@ fn is_base64(line: &str) -> bool {
 
 /// Whether a package's tree has certificates in a usual place; its links lead nowhere else.
 fn brings_some(tree: &Path) -> bool {
-    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::DIRECTORY;
-    let Ok(tree) = rustix::fs::open(tree, flags, Mode::empty()) else { return false };
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let flags = system::PATH | OFlags::CLOEXEC | OFlags::DIRECTORY;
+    let Ok(tree) = system::open(tree, flags, Mode::empty()) else { return false };
+    let flags = system::PATH | OFlags::CLOEXEC;
     let there = |place: &&str| openat2(&tree, &place[1..], flags, Mode::empty(), ResolveFlags::IN_ROOT);
-    let filled = |file: OwnedFd| rustix::fs::fstat(file).is_ok_and(|about| about.st_size > 0);
+    let filled = |file: OwnedFd| system::fstat(file).is_ok_and(|about| about.st_size > 0);
     PLACES.iter().filter_map(|place| there(place).ok()).any(filled)
 }
 

@@ -1,8 +1,9 @@
 //! `--deny P`: directories of the host that stay hidden in every grant that holds them.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use distribution::system;
 
 use super::files::existing_canonical;
 use super::{CallerEnv, Mount, Request, Verdict};
@@ -80,7 +81,7 @@ fn fits(path: &Path, flag: &Path, mounts: &[Mount], verdict: &mut Verdict) -> bo
 /// The way from a directory down to a path in it; empty where they are the same. By path, and by what the paths lead to: the
 /// host may show one directory at two places.
 fn below(path: &Path, directory: &Path) -> Option<PathBuf> {
-    let id = |path: &Path| path.symlink_metadata().ok().map(|about| (about.dev(), about.ino()));
+    let id = system::identity;
     let wanted = id(directory);
     let same = |outer: &&Path| *outer == directory || (wanted.is_some() && id(outer) == wanted);
     let outer = path.ancestors().find(same)?;

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
 
+use distribution::system::{
+    AsFd as _, AtFlags, Dir, FileType, Mode, OFlags, OwnedFd, Stat, openat, readlinkat, statat,
+};
 use distribution::{Descriptor, Digest, Error, Kept, LayerLock, Rules, StagedLayer, Staging, Store, tree_id};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, readlinkat, statat};
 
 use super::error::{UnpackError, escape};
 use super::merge::{self, add_layer};

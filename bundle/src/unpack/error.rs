@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use distribution::Digest;
+use distribution::system::Errno;
 use serde::{Deserialize, Serialize};
 
 /// Why a layer was not unpacked.
@@ -174,8 +175,8 @@ impl From<io::Error> for Stop {
     }
 }
 
-impl From<rustix::io::Errno> for Stop {
-    fn from(error: rustix::io::Errno) -> Stop {
+impl From<Errno> for Stop {
+    fn from(error: Errno) -> Stop {
         Stop::Io(error.into())
     }
 }

@@ -4,13 +4,11 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
-use rustix::fs::{linkat, mkdirat, openat, openat2, statat, unlinkat};
-use rustix::io::Errno;
+use distribution::system::{self, AsFd as _, Errno, OsStrExt as _, OwnedFd};
+use distribution::system::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
+use distribution::system::{linkat, mkdirat, openat, openat2, statat, unlinkat};
 
 use super::error::Result;
 use super::name;
@@ -24,7 +22,7 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 /// # Errors
 /// The system's.
 pub(super) fn open(dir: &Path) -> io::Result<OwnedFd> {
-    Ok(rustix::fs::open(dir, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?)
+    Ok(system::open(dir, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?)
 }
 
 /// Adds an unpacked layer to the tree of those below it, on the same file system. What is above replaces what is below; what
@@ -76,7 +74,7 @@ fn link_below(path: &[u8], target: &[u8], root: &OwnedFd) -> Result<()> {
 }
 
 /// Opens a directory of the tree as whoever had it for a root would: no link leads out.
-fn within(root: &OwnedFd, path: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
+fn within(root: &OwnedFd, path: impl system::Arg) -> std::result::Result<OwnedFd, Errno> {
     let path = path.as_cow_c_str()?;
     let path: &CStr = if path.is_empty() { c"." } else { &path };
     openat2(root, path, DIRECTORY, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS)
@@ -145,10 +143,10 @@ fn link_over(from: &OwnedFd, to: &OwnedFd, name: &CStr) -> io::Result<()> {
 
 fn copy(from: &OwnedFd, to: &OwnedFd, name: &CStr) -> io::Result<()> {
     let source = openat(from, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-    let mode = Mode::from_raw_mode(rustix::fs::fstat(&source)?.st_mode & 0o777);
+    let mode = Mode::from_raw_mode(system::fstat(&source)?.st_mode & 0o777);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let target = openat(to, name, flags, mode)?;
-    rustix::fs::fchmod(&target, mode)?;
+    system::fchmod(&target, mode)?;
     io::copy(&mut File::from(source), &mut File::from(target)).map(drop)
 }
 

@@ -4,10 +4,8 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
 
-use rustix::fs::{Mode, OFlags, openat};
-use rustix::io::Errno;
+use distribution::system::{AsFd, Errno, Mode, OFlags, openat};
 
 /// Names that begin so are whiteouts, and are made by nobody else.
 pub(super) const FILE: &std::ffi::CStr = c".wh..smcp";

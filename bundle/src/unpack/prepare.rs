@@ -2,22 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, PipeReader, PipeWriter, Write};
-use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread;
 
+use distribution::system::{self, AsFd, AtFlags, Mode, OFlags, OwnedFd, openat, statat, unlinkat};
 use distribution::{
     Blob, Digest, Image, LayerLock, Missing, Network, Progress, Rules, StagedLayer, Staging, Store, Verified, fetch,
     tree_id,
 };
-use rustix::fs::{AtFlags, Mode, OFlags, openat, statat, unlinkat};
-use rustix::io::Errno;
-use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, splice};
 
 use super::error::{Stop, UnpackError};
 use super::merge::{self, add_layer};
@@ -167,7 +162,7 @@ impl Unpacking<'_> {
             let mut early = None;
             let blob = layer.bring(|| {
                 let room = self.room.try_take(layer.turn)?;
-                let (bytes, copy) = pipe().ok()?;
+                let (bytes, copy) = system::large_pipe().ok()?;
                 early = Some(scope.spawn(move || {
                     let _room = room;
                     (self.by)(Archive::Arriving(bytes), order, staged)
@@ -175,7 +170,7 @@ impl Unpacking<'_> {
                 let mut copy = Some(copy);
                 Some(move |file: &File, place| {
                     // Whoever reads it may have had enough.
-                    if copy.as_ref().is_some_and(|copy| pass_on(file, place, copy).is_err()) {
+                    if copy.as_ref().is_some_and(|copy| system::pass_on(file, place, copy).is_err()) {
                         copy = None;
                     }
                 })
@@ -185,36 +180,6 @@ impl Unpacking<'_> {
             Ok((blob, early.filter(|extracted| !extracted.as_ref().is_err_and(asks_for_the_whole))))
         })
     }
-}
-
-/// A pipe that holds what a fetch reads at once a few times over, or less where the user has many.
-fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
-    const SIZE: usize = 1 << 20;
-    let (reader, writer) = io::pipe()?;
-    let _ = fcntl_setpipe_size(&writer, SIZE);
-    Ok((reader, writer))
-}
-
-/// Gives a part of a file to who reads a pipe, without a copy: the pages of the file's cache.
-fn pass_on(file: &File, place: Range<u64>, to: &PipeWriter) -> io::Result<()> {
-    let mut at = place.start;
-    while at < place.end {
-        let length = usize::try_from(place.end - at).unwrap_or(usize::MAX);
-        match splice(file, Some(&mut at), to, None, length, SpliceFlags::empty()) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) | Err(Errno::INTR) => {}
-            // A file system that cannot do that.
-            Err(Errno::INVAL | Errno::NOSYS) => return copy_on(file, at..place.end, to),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
-fn copy_on(file: &File, place: Range<u64>, mut to: &PipeWriter) -> io::Result<()> {
-    let mut bytes = vec![0; usize::try_from(place.end - place.start).map_err(io::Error::other)?];
-    file.read_exact_at(&mut bytes, place.start)?;
-    to.write_all(&bytes)
 }
 
 /// How many layers are unpacked at once: one for each CPU, in their turns, however fast they arrive. The others wait as blobs.

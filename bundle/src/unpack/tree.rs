@@ -3,14 +3,13 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use distribution::Rules;
-use rustix::fs::{
+use distribution::system::{self, AsFd, BorrowedFd, Errno, OwnedFd};
+use distribution::system::{
     AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, fchmod, fstat, futimens, linkat, mkdirat,
     openat, openat2, statat, symlinkat, unlinkat, utimensat,
 };
-use rustix::io::Errno;
 
 use super::Below;
 use super::error::{Code, Result, Stop};
@@ -56,7 +55,7 @@ const MAX_MTIME: i64 = 1 << 33;
 const NEW_FILE: OFlags =
     OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
-const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const PATH_FLAGS: OFlags = system::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl Tree {
     /// A tree in an empty directory.
@@ -210,7 +209,11 @@ impl Tree {
     }
 
     /// Makes what is no directory. By lenient rules the last of several wins; what had the name is never followed or written.
-    fn make<T>(&mut self, path: &[u8], make: impl Fn(BorrowedFd<'_>, &[u8]) -> rustix::io::Result<T>) -> Result<T> {
+    fn make<T>(
+        &mut self,
+        path: &[u8],
+        make: impl Fn(BorrowedFd<'_>, &[u8]) -> std::result::Result<T, Errno>,
+    ) -> Result<T> {
         let rules = self.rules;
         let (parent, name) = name::split(path);
         let parent = self.parent(parent)?;
@@ -325,13 +328,13 @@ fn times(mtime: i64) -> Timestamps {
 }
 
 /// Opens a plain path beneath `dir`, by way of no symlink.
-fn beneath(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+fn beneath(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
     let path = if path.is_empty() { b"." } else { path };
     openat2(dir, path, flags, Mode::empty(), BENEATH)
 }
 
 /// Makes a file at a plain path beneath `dir`, by way of no symlink: one call, whatever directory the last one went to.
-fn create(dir: BorrowedFd<'_>, path: &[u8], mode: Mode) -> rustix::io::Result<OwnedFd> {
+fn create(dir: BorrowedFd<'_>, path: &[u8], mode: Mode) -> std::result::Result<OwnedFd, Errno> {
     openat2(dir, path, NEW_FILE, mode, BENEATH)
 }
 

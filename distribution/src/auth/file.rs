@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Login, read_small};
+use crate::system::{self, DirBuilderExt as _, OpenOptionsExt as _};
 use crate::{Error, Result, Secret, disk, json, lock};
 
 const MAX_FILE: usize = 1 << 20;
@@ -56,10 +56,10 @@ pub(super) fn read(path: &Path) -> Result<BTreeMap<String, Entry>> {
     let unusable = |why: String| Error::Unusable { path: path.into(), why };
     let Some(bytes) = read_small(path)? else { return Ok(BTreeMap::new()) };
     let about = fs::metadata(path).map_err(Error::store("read", path))?;
-    if about.mode() & 0o077 != 0 {
+    if system::is_open_to_others(&about) {
         return Err(unusable("others can read or write the credentials in it; chmod 600 makes it private".into()));
     }
-    if about.uid() != rustix::process::geteuid().as_raw() {
+    if !system::is_own(&about) {
         return Err(unusable("it belongs to another user".into()));
     }
     json::strict::<File>(&bytes, MAX_FILE).map(|file| file.registries).map_err(unusable)

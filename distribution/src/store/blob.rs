@@ -3,12 +3,11 @@
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::ops::Range;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::PathBuf;
 
 use super::Store;
 use crate::lock::Turn;
+use crate::system::{self, DirBuilderExt as _, FileExt as _};
 use crate::{Algorithm, Descriptor, Digest, Error, Hasher, MAX_CONFIG, MAX_MANIFEST, Result, disk};
 
 const CHUNK: usize = 256 << 10;
@@ -190,7 +189,7 @@ impl Verified<Blob> {
     /// # Errors
     /// The system's.
     pub fn reopen(&self) -> io::Result<File> {
-        File::open(format!("/proc/self/fd/{}", self.0.file.as_raw_fd()))
+        system::reopen(&self.0.file)
     }
 
     /// The whole content, for configurations and manifests.

@@ -1,13 +1,11 @@
 //! Unpacked layers: a whole tree at its final name, or nothing.
 
-use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::Store;
-use crate::lock::{self, Turn};
+use crate::lock::Turn;
+use crate::system::{self, AsFd as _, BorrowedFd, Directory, Hold};
 use crate::{Digest, Error, Result, disk};
 
 impl Store {
@@ -55,9 +53,8 @@ impl Store {
     pub fn hold_layer(&self, diff_id: &Digest) -> Result<LayerLock> {
         let path = self.layer_path(diff_id);
         let missing = || Error::NotFound { what: format!("layer {diff_id}"), place: "the store".into() };
-        let dir = File::open(&path).map_err(|_| missing())?;
-        dir.lock_shared().map_err(Error::store("lock", &path))?;
-        if !lock::is_at(&dir, &path) {
+        let dir = system::hold_directory(&path, Hold::Shared).map_err(|_| missing())?;
+        if !system::is_directory_at(&dir, &path) {
             return Err(missing());
         }
         Ok(LayerLock { path, _dir: dir })
@@ -79,7 +76,7 @@ pub struct StagedLayer {
     dir: PathBuf,
     target: PathBuf,
     trash: PathBuf,
-    handle: File,
+    handle: Directory,
     _turn: Turn,
 }
 
@@ -101,13 +98,12 @@ impl StagedLayer {
         // A directory must be writable to be moved, and everybody may look into the root of a layer.
         let failed = Error::store("write", &self.target);
         let ready = || {
-            self.handle.set_permissions(fs::Permissions::from_mode(0o755))?;
-            if !lock::is_at(&self.handle, &self.dir) {
+            system::set_directory_mode(&self.handle, 0o755)?;
+            if !system::is_directory_at(&self.handle, &self.dir) {
                 return Err(io::Error::other("somebody put another directory in its place"));
             }
-            // One call for the whole tree: a call for each file takes many times as long.
-            rustix::fs::syncfs(&self.handle)?;
-            fs::rename(&self.dir, &self.target)
+            system::sync_tree(&self.handle)?;
+            system::rename_held(&self.handle, &self.dir, &self.target)
         };
         ready().map_err(failed)?;
         self.dir = PathBuf::new();
@@ -121,9 +117,7 @@ impl Drop for StagedLayer {
         if self.dir.as_os_str().is_empty() {
             return;
         }
-        let moved = self
-            .handle
-            .set_permissions(fs::Permissions::from_mode(0o700))
+        let moved = system::set_directory_mode(&self.handle, 0o700)
             .map_err(Error::store("change the mode of", &self.dir))
             .and_then(|()| disk::discard(&self.dir, &self.trash));
         if let Err(error) = moved {
@@ -136,7 +130,7 @@ impl Drop for StagedLayer {
 #[derive(Debug)]
 pub struct LayerLock {
     path: PathBuf,
-    _dir: File,
+    _dir: Directory,
 }
 
 impl LayerLock {

@@ -2,10 +2,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use super::Store;
+use crate::system::{self, FileExt as _};
 use crate::{Digest, Error, Result, lock};
 
 /// The longest word that is read, in bytes.
@@ -29,7 +29,7 @@ impl Store {
         loop {
             let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
             let file = open.map_err(Error::store("open", &path))?;
-            if file.try_lock().is_err() {
+            if system::try_lock(&file).is_err() {
                 return Ok(None);
             }
             // The one before us has removed it since.
@@ -41,7 +41,7 @@ impl Store {
 
     /// Whether a process is bringing it.
     pub fn is_pulled(&self, manifest: &Digest) -> bool {
-        File::open(self.pull_path(manifest)).is_ok_and(|file| file.try_lock_shared().is_err())
+        File::open(self.pull_path(manifest)).is_ok_and(|file| system::try_lock_shared(&file).is_err())
     }
 
     /// The last word of whoever brings it, or of the last that failed to; empty where that one left none.
