@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use distribution::system::user_and_group;
 use serde::{Deserialize, Serialize};
 
 /// The one user of the cage.
@@ -89,12 +90,8 @@ impl Caller {
         let name = |variable| std::env::var(variable).ok().filter(|name| is_login_name(name));
         let user = name("USER").or_else(|| name("LOGNAME")).unwrap_or_else(|| "user".into());
         let home = std::env::home_dir().filter(|home| home.is_absolute() && home.parent().is_some());
-        Caller {
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-            home: home.unwrap_or_else(|| PathBuf::from("/home").join(&user)),
-            user,
-        }
+        let (uid, gid) = user_and_group();
+        Caller { uid, gid, home: home.unwrap_or_else(|| PathBuf::from("/home").join(&user)), user }
     }
 }
 

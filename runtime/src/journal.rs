@@ -11,11 +11,11 @@ mod verify;
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use distribution::Digest;
+use distribution::system::{self, DirBuilderExt as _};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -464,13 +464,7 @@ impl Journal {
         let mut name = self.log.clone().into_os_string();
         name.push(format!(".{last}"));
         let directory = self.log.parent().unwrap_or(Path::new("/"));
-        let renamed = rustix::fs::renameat_with(
-            rustix::fs::CWD,
-            &self.log,
-            rustix::fs::CWD,
-            Path::new(&name),
-            rustix::fs::RenameFlags::NOREPLACE,
-        );
+        let renamed = system::rename_to_new(&self.log, Path::new(&name));
         // It can be written all the same, which is what counts: in a directory that cannot be, or where something has the name.
         if let Err(why) = renamed {
             tracing::warn!("the audit log {} cannot be rotated: {why}", self.log.display());
@@ -478,7 +472,7 @@ impl Journal {
         }
         files::open(&self.log)?;
         // An entry on the disk is of no use in a file that has no name there.
-        File::open(directory)?.sync_all()?;
+        system::sync_directory(directory)?;
         Ok(true)
     }
 }

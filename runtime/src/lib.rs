@@ -7,10 +7,15 @@
 pub mod config;
 #[cfg(target_os = "linux")]
 pub mod egress;
+#[cfg(not(target_os = "linux"))]
+#[path = "egress/shared.rs"]
+pub mod egress;
 mod identity;
 mod interpreter;
 pub mod journal;
+mod outcome;
 mod plan;
+mod refusal;
 mod report;
 mod runs;
 mod state;

@@ -7,10 +7,9 @@
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use distribution::system::{self, DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, OsStrExt as _};
 use serde_json::Value;
 use ulid::Ulid;
 
@@ -68,9 +67,9 @@ impl Underway {
                 }
                 other => other?,
             };
-            file.lock()?;
+            system::lock(&file)?;
             // Another start may have found it before it was locked, and removed it.
-            if file.metadata()?.nlink() > 0 {
+            if system::has_name(&file)? {
                 return Ok(Underway { file, path, run });
             }
         }
@@ -154,7 +153,7 @@ pub fn is_under_way(directory: &Path, run: Ulid) -> bool {
 /// same time leaves it to a later one at most.
 fn is_held(path: &Path) -> Option<File> {
     let file = File::open(path).ok()?;
-    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)).then_some(file)
+    matches!(system::try_lock_shared(&file), Err(TryLockError::WouldBlock)).then_some(file)
 }
 
 /// The end's offset of a run that has none.
@@ -167,12 +166,12 @@ pub fn lost(directory: &Path) -> impl Iterator<Item = (Underway, PathBuf)> {
         let run = entry.file_name().to_str()?.parse::<Ulid>().ok()?;
         let path = entry.path();
         let file = OpenOptions::new().read(true).write(true).open(&path).ok()?;
-        match file.try_lock() {
+        match system::try_lock(&file) {
             Ok(()) => {}
             // It runs, or another start is at it.
             Err(TryLockError::WouldBlock | TryLockError::Error(_)) => return None,
         }
-        if file.metadata().ok()?.nlink() == 0 {
+        if !system::has_name(&file).ok()? {
             return None;
         }
         let underway = Underway { file, path, run };

@@ -2,8 +2,9 @@
 
 use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
+
+use distribution::system::DirBuilderExt as _;
 
 use crate::plan::{Plan, Provider, What};
 

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout};
 
-use super::guard::{Own, is_forbidden};
+use super::guard::is_forbidden;
+use super::own::Own;
 use super::proxy::Proxies;
 use super::rules::{LOOPBACK, Name, Rules};
 use super::tally::Why;

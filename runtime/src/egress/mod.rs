@@ -17,6 +17,7 @@ mod guard;
 pub mod hello;
 mod listen;
 mod names;
+mod own;
 mod proxy;
 mod rules;
 mod serve;
@@ -45,9 +46,9 @@ use crate::linux::{REDIRECTED, Sockets, Unheard};
 use self::connect::{Out, Recent, Resolver};
 use self::copy::Space;
 use self::engine::{Places, Purpose, State};
-use self::guard::Own;
 use self::listen::{Listening, Supply};
 use self::names::Names;
+use self::own::Own;
 use self::rules::Rules;
 use self::tally::Tally;
 

@@ -3,10 +3,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use distribution::Digest;
+use distribution::system::{FileExt as _, OpenOptionsExt as _};
 use serde::{Deserialize, Serialize};
 
 use super::files::Tail;

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use distribution::system::{self, FileExt as _, OpenOptionsExt as _};
 
 /// What a log was rotated to, oldest first.
 pub fn rotated(log: &Path) -> Vec<PathBuf> {
@@ -30,11 +31,11 @@ pub fn newest_first(log: &Path) -> impl Iterator<Item = PathBuf> {
 /// Locks a log that is open to append to it, or the one that has taken its place by then. With its size, bytes.
 pub fn lock(mut file: File, log: &Path) -> io::Result<(File, u64)> {
     loop {
-        file.lock()?;
+        system::lock(&file)?;
         // It may have been rotated before it was locked.
-        let about = file.metadata()?;
-        if is_at(&about, log) {
-            return Ok((file, about.len()));
+        if system::is_at(&file, log) {
+            let size = file.metadata()?.len();
+            return Ok((file, size));
         }
         file = open(log)?;
     }
@@ -48,27 +49,17 @@ pub fn hold(log: &Path) -> io::Result<Option<(File, u64)>> {
             Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(why) => return Err(why),
         };
-        file.lock_shared()?;
-        let about = file.metadata()?;
-        if is_at(&about, log) {
-            return Ok(Some((file, about.len())));
+        system::lock_shared(&file)?;
+        if system::is_at(&file, log) {
+            let size = file.metadata()?.len();
+            return Ok(Some((file, size)));
         }
     }
 }
 
 /// Opens a log to append to it; makes it, private to the user, where it is missing.
 pub fn open(log: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
-        .open(log)
-}
-
-fn is_at(about: &fs::Metadata, path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|there| (there.dev(), there.ino()) == (about.dev(), about.ino()))
+    system::without_link(OpenOptions::new().read(true).append(true).create(true).mode(0o600)).open(log)
 }
 
 /// The last entry of a file, and what a crash left of one after it.
@@ -274,7 +265,7 @@ fn take(open: &mut Open, ended: bool) -> Line {
 }
 
 fn same(one: &File, other: &File) -> bool {
-    let place = |file: &File| file.metadata().ok().map(|about| (about.dev(), about.ino()));
+    let place = |file: &File| system::identity_of(file);
     place(one).is_some() && place(one) == place(other)
 }
 

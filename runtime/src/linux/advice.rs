@@ -5,14 +5,7 @@ use std::path::Path;
 
 use crate::report::{Layer, Report, Status, Tier};
 
-/// One step to the next tier.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Advice {
-    /// What is missing, and what is the matter.
-    pub matter: String,
-    /// What to do: lines to type or to put into a file.
-    pub steps: Vec<String>,
-}
+pub use crate::outcome::Advice;
 
 /// What would raise the tier of a cage that was measured so. `program` is smcp's own path.
 pub fn advice(report: &Report, program: &Path) -> Vec<Advice> {

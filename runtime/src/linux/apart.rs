@@ -6,14 +6,7 @@ use rustix::process::{Pid, Signal};
 
 use super::sys::{self, Fork, SignalSet};
 
-/// What the process has to do with the one that started it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tie {
-    /// It ends with that one, whose id this is.
-    Bound(u32),
-    /// It outlives that one: in a session of its own, nobody's child, so that no signal to a group or from a terminal meets it.
-    Detached,
-}
+pub use crate::outcome::Tie;
 
 /// Cuts this process off from its caller, but for standard input, output and error: every other descriptor is closed, and the
 /// signals that its caller has read in its own way end it again. To be called first, in a process with one thread.

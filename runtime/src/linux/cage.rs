@@ -3,23 +3,23 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::process::Signal;
 
 use super::bare::Place;
-use super::calls::{Asked, Listener, Listening};
+use super::calls::{Listener, Listening};
 use super::events::{Events, Written};
 use super::first::First;
 use super::guard::Guard;
 use super::masks::Masks;
 use super::wire::{Event, NotExecuted, Refusal, Usage};
-use crate::egress::{Engine, Refused, Running, Totals};
+use crate::egress::{Engine, Refused, Running};
 use crate::journal::Ticket;
 use crate::plan::Limit;
 use crate::report::Report;
 
-pub use super::sys::How;
+pub use crate::outcome::{How, Masked, Outcome};
 
 /// A cage that is built and measured, with the server's process waiting in it. Dropping it ends it.
 pub struct Prepared {
@@ -94,36 +94,6 @@ pub struct Cage {
     /// What records its calls.
     calls: Option<Listening>,
     remains: Remains,
-}
-
-/// Whether all that is denied was hidden from the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Masked {
-    /// It was, from the start to this look.
-    Yes,
-    /// Something changed its place, and the tree was killed for it.
-    No,
-}
-
-/// How a run ended, with what it used.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// The server's exit code or signal; `None` where PID 1 was killed with it.
-    pub how: Option<How>,
-    /// The limit that ended the tree, where one did.
-    pub limit: Option<Limit>,
-    /// The denied directory that changed its place, for which the tree was killed.
-    pub unmasked: Option<PathBuf>,
-    /// Set where the server's program was never executed.
-    pub not_executed: Option<NotExecuted>,
-    /// User and system time of the tree.
-    pub cpu_time: Duration,
-    /// Largest resident set of one process, bytes.
-    pub peak_memory: u64,
-    /// What it connected to, and what it was refused.
-    pub egress: Totals,
-    /// Which files and programs it asked for, where that was recorded.
-    pub asked: Option<Asked>,
 }
 
 impl Cage {

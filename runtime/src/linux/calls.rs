@@ -17,7 +17,6 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
-use serde::Serialize;
 
 use super::bare::SYSTEM;
 use super::programs;
@@ -27,40 +26,7 @@ use super::sys::{self, Instruction};
 use super::wire::Order;
 use crate::plan::{Mount, Plan, What};
 
-/// Whether the calls of a run are recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recording {
-    /// They are not, and no filter tells of any.
-    Nothing,
-    /// Those that name a path.
-    Calls,
-}
-
-/// What a run asked for that it was not granted, for the end entry. Paths are absolute, as inside and on the host alike.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Asked {
-    /// What is on the host and not in the cage, each with the access that it was asked for with.
-    pub paths: Vec<AskedPath>,
-    /// The same of what is too wide to be granted, such as a directory of all homes.
-    pub wide: Vec<String>,
-    /// Programs in the cage beside the server's own, links followed.
-    pub programs: Vec<String>,
-    /// Programs of the host that the cage does not have.
-    pub missing: Vec<String>,
-    /// Grants of the user's in which it named nothing.
-    pub unused: Vec<String>,
-    /// How many paths were not kept: there were too many, or they are not UTF-8.
-    pub left_out: u64,
-}
-
-/// One file or directory that was asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct AskedPath {
-    /// Its path.
-    pub path: String,
-    /// Read-write where it, or something in it, was asked for to be written.
-    pub access: Access,
-}
+pub use crate::outcome::{Asked, AskedPath, Recording};
 
 /// A call that is told.
 pub struct Row {

@@ -16,6 +16,8 @@ use super::rate::Rate;
 use crate::plan::{Limit, Watched};
 use crate::report::Status;
 
+pub use crate::outcome::Used;
+
 /// From one look to the next.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -162,17 +164,6 @@ pub fn descendants(of: Pid, spared: &[Pid]) -> Vec<Pid> {
 pub fn children_of(pid: Pid) -> Vec<Pid> {
     let found = Stat::of(pid.as_raw_nonzero().get()).and_then(|process| children(&process)).unwrap_or_default();
     found.into_iter().filter_map(Pid::from_raw).collect()
-}
-
-/// What the processes below one use at this moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Used {
-    /// How many there are.
-    pub processes: usize,
-    /// Their resident sets, bytes; what several share counts once for each.
-    pub memory: u64,
-    /// User and system time of those that are there, and of those that they have waited for.
-    pub cpu_time: Duration,
 }
 
 impl Used {

@@ -13,6 +13,8 @@ use rustix::thread::UnshareFlags;
 
 use super::wire::Usage;
 
+pub use crate::outcome::How;
+
 /// Which side of [`fork`] this is.
 pub enum Fork {
     /// The new process.
@@ -317,15 +319,6 @@ pub struct Ended {
     pub how: How,
     /// Of it and all that it waited for.
     pub usage: Usage,
-}
-
-/// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
-    /// By exit(2) with this code.
-    Code(i32),
-    /// By this signal.
-    Signal(i32),
 }
 
 /// Which children [`wait`] looks at.

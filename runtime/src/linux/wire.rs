@@ -14,6 +14,8 @@ use super::masks::FileId;
 use crate::plan::Plan;
 use crate::report::Report;
 
+pub use crate::refusal::{NotExecuted, NotExecutedKind, Refusal, chain};
+
 /// What the cage process is told. It reads nothing else: no environment, no configuration.
 #[derive(Serialize, Deserialize)]
 pub struct Order {
@@ -109,52 +111,6 @@ impl From<Refusal> for Event {
     }
 }
 
-/// A cage that cannot be had on this machine, exit code 125.
-#[derive(Clone, Debug, Serialize, Deserialize, thiserror::Error)]
-#[error("the cage cannot be built: {what}: {why}")]
-pub struct Refusal {
-    /// The step that failed.
-    pub what: String,
-    /// The kernel's word on it.
-    pub why: String,
-    /// The next step for a person.
-    pub hint: Option<String>,
-}
-
-impl Refusal {
-    /// A refusal without a hint.
-    pub fn new(what: impl Into<String>, why: impl ToString) -> Refusal {
-        Refusal { what: what.into(), why: why.to_string(), hint: None }
-    }
-
-    /// Adds the next step.
-    pub fn hint(mut self, hint: impl Into<String>) -> Refusal {
-        self.hint = Some(hint.into());
-        self
-    }
-}
-
-/// Why exec failed.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct NotExecuted {
-    /// The program as the package names it.
-    pub program: String,
-    /// Which of the two exit codes it is.
-    pub kind: NotExecutedKind,
-    /// What was tried and what the kernel said.
-    pub why: String,
-}
-
-/// The two ways in which a program is not executed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum NotExecutedKind {
-    /// It is not there: exit code 127.
-    NotFound,
-    /// It is there and cannot be executed: exit code 126.
-    NotExecutable,
-}
-
 /// The cage's end of the event pipe. Lines are shorter than PIPE_BUF, so those of two processes do not mix, pipe(7).
 pub struct Reporter<Fd: AsFd>(pub Fd);
 
@@ -165,18 +121,4 @@ impl<Fd: AsFd> Reporter<Fd> {
         line.push(b'\n');
         let _ = rustix::io::write(&self.0, &line);
     }
-}
-
-/// An error and its sources in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let inner_text = inner.to_string();
-        if !text.ends_with(&inner_text) {
-            text = format!("{text}: {inner_text}");
-        }
-        source = inner.source();
-    }
-    text
 }
