@@ -159,11 +159,12 @@ pub fn run_of(command: &Command) -> Option<(&cli::Run, &Path)> {
     Some((run, run.bundle.as_deref()?))
 }
 
-/// The command line with what is recorded in the place of `--bundle DIR`: the flags, and the arguments unless there are others.
+/// The command line with what is recorded in the place of `--bundle DIR`: the flags, and the arguments unless there are others. Beside
+/// it the flags for people, without the values of variables: a bundle grants what whoever wrote it has typed.
 ///
 /// # Errors
 /// Of code 2 where the directory is no bundle of smcp's.
-pub fn expand(arguments: &[OsString], typed: &cli::Run, bundle: &Path) -> Result<Vec<OsString>, Failure> {
+pub fn expand(arguments: &[OsString], typed: &cli::Run, bundle: &Path) -> Result<(Vec<OsString>, String), Failure> {
     let fail = |why: &dyn std::fmt::Display| {
         Failure::new(exit::USAGE, format!("--bundle {}: {why}", bundle.display()))
             .hint("a directory that `smcp bundle` wrote; other bundles are run by `smcp oci run --bundle DIR NAME`")
@@ -174,6 +175,11 @@ pub fn expand(arguments: &[OsString], typed: &cli::Run, bundle: &Path) -> Result
     if let Some(word) = run.flags.iter().find(|word| !FLAGS.contains(&word.split('=').next().unwrap_or_default())) {
         return Err(fail(&format!("{FILE}: {word:?} is no flag of a bundle")));
     }
+    let shown = |flag: &String| match flag.strip_prefix("--env=") {
+        Some(variable) => format!("--env={}", variable.split('=').next().unwrap_or_default()),
+        None => flag.clone(),
+    };
+    let brought = run.flags.iter().map(shown).collect::<Vec<_>>().join(" ");
     let (before, server) = arguments.split_at(arguments.len() - typed.server.len());
     let mut words = before.iter().take(2).cloned().collect::<Vec<_>>();
     words.extend(run.flags.into_iter().map(OsString::from));
@@ -191,7 +197,7 @@ pub fn expand(arguments: &[OsString], typed: &cli::Run, bundle: &Path) -> Result
         [] => words.extend(run.arguments.into_iter().map(OsString::from)),
         others => words.extend(others.iter().cloned()),
     }
-    Ok(words)
+    Ok((words, brought))
 }
 
 #[cfg(test)]
@@ -210,7 +216,8 @@ mod tests {
             let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             let cli = cli::Cli::read(&arguments).unwrap();
             let (typed, bundle) = run_of(&cli.command).unwrap();
-            let words = expand(&arguments, typed, bundle).map_err(|why| why.message)?;
+            let (words, brought) = expand(&arguments, typed, bundle).map_err(|why| why.message)?;
+            assert!(!brought.is_empty() && !brought.contains("A=b"), "{brought}");
             let words = words.into_iter().map(|word| word.into_string().unwrap());
             let package = package(&directory.path().canonicalize().unwrap());
             Ok(words

@@ -92,19 +92,24 @@ pub fn main() -> ExitCode {
         Err(error) => return ExitCode::from(run::usage(&arguments, &error)),
     };
     hide_values(&cli.command);
+    if cli.globals.quiet {
+        show::be_quiet();
+    }
     let (cli, arguments) = match bundled::run_of(&cli.command) {
         None => (cli, arguments),
         Some((typed, bundle)) => match bundled::expand(&arguments, typed, bundle) {
             Err(failure) => return ExitCode::from(run::failed(&failure, false)),
-            Ok(arguments) => match Cli::read(&arguments) {
-                Ok(cli) => (cli, arguments),
+            Ok((arguments, brought)) => match Cli::read(&arguments) {
+                Ok(cli) => {
+                    if !brought.is_empty() {
+                        show::say(&format!("the bundle brings {brought}"));
+                    }
+                    (cli, arguments)
+                }
                 Err(error) => return ExitCode::from(run::usage(&arguments, &error)),
             },
         },
     };
-    if cli.globals.quiet {
-        show::be_quiet();
-    }
     let settings = Settings::read(cli.globals.config.as_deref());
     let level = match (&settings, cli.globals.verbose, cli.globals.quiet) {
         (_, true, _) => "debug".to_owned(),
