@@ -181,9 +181,11 @@ pub fn expand(arguments: &[OsString], typed: &cli::Run, bundle: &Path) -> Result
     };
     let brought = run.flags.iter().map(shown).collect::<Vec<_>>().join(" ");
     let (before, server) = arguments.split_at(arguments.len() - typed.server.len());
-    let mut words = before.iter().take(2).cloned().collect::<Vec<_>>();
+    let is_command = |word: &OsString| ["run", "test", "learn", "bundle"].iter().any(|command| word == command);
+    let (named, rest) = before.split_at(before.iter().position(is_command).map_or(before.len(), |command| command + 1));
+    let mut words = named.to_vec();
     words.extend(run.flags.into_iter().map(OsString::from));
-    let mut own = before.iter().skip(2);
+    let mut own = rest.iter();
     while let Some(word) = own.next() {
         match word.as_encoded_bytes() {
             b"--bundle" => drop(own.next()),
@@ -231,6 +233,8 @@ mod tests {
         assert_eq!(read(serde_json::json!(["--env=A=b"]), "smcp run --bundle=DIR --offline -- x --bundle y"), said);
         let said = Ok("smcp test --fds=70 --junit r -- PACKAGE a b".into());
         assert_eq!(read(serde_json::json!(["--fds=70"]), "smcp test --junit r --bundle DIR"), said);
+        let said = Ok("smcp -q run --fds=70 -- PACKAGE a b".into());
+        assert_eq!(read(serde_json::json!(["--fds=70"]), "smcp -q run --bundle DIR"), said);
         for other in ["--config=/x", "--trust", "--user=root", "--", "word", "--registry=x"] {
             let refused = read(serde_json::json!([other]), "smcp run --bundle DIR").unwrap_err();
             assert!(refused.contains("is no flag of a bundle"), "{other}: {refused}");
