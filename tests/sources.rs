@@ -38,27 +38,58 @@ fn real_servers_by_their_names() {
         return;
     }
     let world = World::new(User::of_the_tests());
-    // The registries of this machine, where it has its own, and one store for all: the base and the runtimes are fetched once.
+    as_bare(
+        &world,
+        &[],
+        &format!("npm:@modelcontextprotocol/server-everything@{NPM_VERSION}"),
+        &bare_npm("everything"),
+    );
+    as_bare(&world, &[], &format!("pypi:mcp-server-time=={PYPI_VERSION}"), &bare_pypi("mcp_server_time"));
+}
+
+/// By bun and by deno a real server says what it says by node.
+#[test]
+fn bun_and_deno_run_a_real_server() {
+    if !needs::npm() {
+        return;
+    }
+    let world = World::new(User::of_the_tests());
+    let reference = format!("npm:@modelcontextprotocol/server-everything@{NPM_VERSION}");
+    for runtime in ["bun", "deno"] {
+        as_bare(&world, &["--runtime", runtime], &reference, &bare_npm("everything"));
+    }
+    world.smcp(["pull", "--runtime", "bun", "pypi:mcp-server-time"]).run().expect(2).says(&["for packages of npm"]);
+}
+
+/// A command that reaches the registries of this machine, where it has its own, with one store for all: the base and the runtimes are
+/// fetched once.
+fn by_registries(world: &World, words: &[&str]) -> Ended {
+    let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+    let words = with_ways(words);
+    world.program(&words[0], &words[1..]).with_registries().within(BUILD).run()
+}
+
+fn with_ways(words: Vec<String>) -> Vec<String> {
     let ways = std::env::vars().filter(|(name, _)| {
         let name = name.to_ascii_lowercase();
         ["npm_config_", "pip_", "uv_"].iter().any(|start| name.starts_with(start)) || name.ends_with("_proxy")
     });
     let store = ("MCP_CACHE_DIR".to_owned(), place::directory("build-store").display().to_string());
     let ways: Vec<String> = ways.chain([store]).map(|(name, value)| format!("{name}={value}")).collect();
-    for (reference, bare) in [
-        (format!("npm:@modelcontextprotocol/server-everything@{NPM_VERSION}"), bare_npm("everything")),
-        (format!("pypi:mcp-server-time=={PYPI_VERSION}"), bare_pypi("mcp_server_time")),
-    ] {
-        let smcp = place::smcp().to_str().expect("paths are UTF-8").to_owned();
-        let words = |verb: &str| {
-            let around = [vec!["/usr/bin/env".to_owned()], ways.clone()].concat();
-            [around, vec![smcp.clone(), verb.to_owned(), reference.clone()]].concat()
-        };
-        let pull = words("pull");
-        world.program(&pull[0], &pull[1..]).with_registries().within(BUILD).run().ok();
-        let [without, with] = [bare, words("run")].map(|server| inspect(&world, &server, &["tools/list"]).ok());
-        with.check(with.stdout() == without.stdout(), &format!("bare, the answer was\n{}", without.text()));
-    }
+    let smcp = place::smcp().to_str().expect("paths are UTF-8").to_owned();
+    [vec!["/usr/bin/env".to_owned()], ways, vec![smcp], words].concat()
+}
+
+/// A package of a real registry, by these flags, lists the tools that the bare server lists.
+fn as_bare(world: &World, flags: &[&str], reference: &str, bare: &[String]) {
+    by_registries(world, &[&["pull"], flags, &[reference]].concat()).ok();
+    says_what_it_says_bare(world, flags, reference, bare);
+}
+
+fn says_what_it_says_bare(world: &World, flags: &[&str], reference: &str, bare: &[String]) {
+    let words = [&["run"], flags, &[reference]].concat().into_iter().map(str::to_owned).collect();
+    let [without, with] = [bare.to_vec(), with_ways(words)].map(|server| inspect(world, &server, &["tools/list"]).ok());
+    with.check(with.stdout() == without.stdout(), &format!("bare, the answer was\n{}", without.text()));
 }
 
 /// A run of a package of the stand-in, by the machine's node.

@@ -195,7 +195,7 @@ fn shared_layers_are_reproducible() {
 #[test]
 fn host_runtime() {
     let workshop = Workshop::open();
-    let options = BuildOptions { host_runtime: true, ..BuildOptions::default() };
+    let options = BuildOptions { runtime: distribution::Runtime::Host, ..BuildOptions::default() };
     let (built, _) = workshop.build(&python_server().path().display().to_string(), &options);
     let (image, _) = workshop.image(&built);
     assert_eq!(image.layers.len(), 1);

@@ -53,8 +53,8 @@ pub use reference::{DOCKER, Download, LayoutRef, Name, PackageName, Reference, R
 pub use rootfs::{Rules, tree_id};
 pub use secret::{REDACTED, Secret};
 pub use source::{
-    Freshness, Handed, Making, Mode, Network, Resolved, Source, Way, canonical, family, referrers, registry_host,
-    resolve,
+    Freshness, Handed, Making, Mode, Network, Resolved, Runtime, Source, Way, canonical, family, referrers,
+    registry_host, resolve,
 };
 pub use store::{
     Allowance, Blob, BlobLock, BlobReader, BlobWriter, Kept, LayerLock, Lease, Made, Origin, Pull, Remembered, Removed,

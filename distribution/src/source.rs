@@ -100,8 +100,35 @@ pub struct Making {
     pub bin: Option<String>,
     /// Packages whose install scripts are run, by their names, sorted.
     pub scripts: Vec<String>,
-    /// Run by the interpreter of this machine.
-    pub host_runtime: bool,
+    /// What it is run by.
+    pub runtime: Runtime,
+}
+
+/// What a package of an interpreted language is run by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Runtime {
+    /// The usual one of its language, which it brings along: node, or CPython.
+    #[default]
+    Own,
+    /// The interpreter of this machine.
+    Host,
+    /// bun, which a package of npm brings along.
+    Bun,
+    /// deno, which a package of npm brings along.
+    Deno,
+}
+
+impl Runtime {
+    /// The word of `--runtime`; none of what is usual.
+    pub fn word(self) -> Option<&'static str> {
+        match self {
+            Runtime::Own => None,
+            Runtime::Host => Some("host"),
+            Runtime::Bun => Some("bun"),
+            Runtime::Deno => Some("deno"),
+        }
+    }
 }
 
 impl Network {

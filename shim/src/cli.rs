@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use distribution::Runtime;
 
 /// Run MCP servers without blindly trusting them.
 #[derive(Debug, Parser)]
@@ -543,9 +544,9 @@ pub struct Making {
     /// Of npm:NAME: run the install scripts of this package, the one itself or one that it depends on, in the cage of the install
     #[arg(long, value_name = "NAME")]
     pub allow_scripts: Vec<String>,
-    /// `host`: of npm:NAME, pypi:NAME and ./dir: run it by the interpreter of this machine
-    #[arg(long, value_name = "host")]
-    pub runtime: Option<HostRuntime>,
+    /// `host`, of npm:NAME, pypi:NAME and ./dir: run it by the interpreter of this machine; `bun` or `deno`, of npm:NAME: by that
+    #[arg(long, value_name = "host|bun|deno")]
+    pub runtime: Option<RunBy>,
 }
 
 impl Run {
@@ -635,9 +636,10 @@ pub struct Build {
     /// Bring a Debian package along whose programs the server starts, such as git
     #[arg(long, value_name = "PACKAGE")]
     pub debian: Vec<String>,
-    /// `host`: bring no interpreter, use the one of the machine that runs the package
-    #[arg(long, value_name = "host")]
-    pub runtime: Option<HostRuntime>,
+    /// `host`: bring no interpreter, use the one of the machine that runs the package; `bun` or `deno`, of npm:NAME: bring that in the
+    /// place of node
+    #[arg(long, value_name = "host|bun|deno")]
+    pub runtime: Option<RunBy>,
     /// Let npm and pip download with your own rights and settings, in place of in a cage
     #[arg(long)]
     pub uncaged: bool,
@@ -646,7 +648,28 @@ pub struct Build {
     pub refresh: bool,
 }
 
-/// The one value of `--runtime`.
+/// Values of `--runtime`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum RunBy {
+    /// The interpreter of the machine that runs the package.
+    Host,
+    /// bun, from npm.
+    Bun,
+    /// deno, from npm.
+    Deno,
+}
+
+/// What the flag means; without it a package brings the usual one.
+pub fn runtime(flag: Option<RunBy>) -> Runtime {
+    match flag {
+        None => Runtime::Own,
+        Some(RunBy::Host) => Runtime::Host,
+        Some(RunBy::Bun) => Runtime::Bun,
+        Some(RunBy::Deno) => Runtime::Deno,
+    }
+}
+
+/// The one value of `adopt --runtime`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum HostRuntime {
     /// The interpreter of the machine that runs the package.

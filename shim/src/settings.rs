@@ -346,9 +346,9 @@ impl Settings {
     /// The same, for packages of sources that are made as the flags say.
     pub fn network_for(&self, registry: Option<&str>, mode: Mode, made: &cli::Making) -> Network {
         let network = self.network(registry, mode);
-        let (bin, host_runtime) = (made.bin.clone(), made.runtime.is_some());
+        let (bin, runtime) = (made.bin.clone(), cli::runtime(made.runtime));
         let scripts = sorted(made.allow_scripts.iter().chain(&network.making.scripts).cloned());
-        let making = Making { bin, host_runtime, scripts, ..network.making.clone() };
+        let making = Making { bin, runtime, scripts, ..network.making.clone() };
         network.making(making)
     }
 

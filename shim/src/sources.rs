@@ -12,7 +12,8 @@ use bundle::Package;
 use bundle::build::{BuildOptions, Caged, Registries, build, fingerprint, look, resembles};
 use bundle::policy::Policy;
 use distribution::{
-    Made, Making, Mode, Network, PackageName, Pending, Reference, Remembered, Store, canonical, configure, resolve,
+    Made, Making, Mode, Network, PackageName, Pending, Reference, Remembered, Runtime, Store, canonical, configure,
+    resolve,
 };
 use runtime::Signals;
 use serde::{Deserialize, Serialize};
@@ -155,7 +156,7 @@ fn is_older(known: &Remembered, age: Duration) -> bool {
 pub struct Order {
     reference: String,
     bin: Option<String>,
-    host_runtime: bool,
+    runtime: Runtime,
     scripts: Vec<String>,
     /// Made at this time or before, in seconds since 1970, it is looked at again; without one what is there and has not
     /// changed will do.
@@ -169,7 +170,7 @@ impl Order {
         Order {
             reference: reference.to_owned(),
             bin: making.bin.clone(),
-            host_runtime: making.host_runtime,
+            runtime: making.runtime,
             scripts: making.scripts.clone(),
             before: again.then_some(now),
         }
@@ -183,7 +184,7 @@ impl Order {
         let reference: Reference = self.reference.parse()?;
         let network = settings.network(None, Mode::CacheFirst { refresh: settings.refresh });
         let (bin, scripts) = (self.bin.clone(), self.scripts.clone());
-        let making = Making { bin, scripts, host_runtime: self.host_runtime, ..network.making.clone() };
+        let making = Making { bin, scripts, runtime: self.runtime, ..network.making.clone() };
         let network = network.making(making);
         let name = canonical(&reference, &network)?;
         Ok((reference, network, name))
@@ -260,7 +261,7 @@ fn build_of(
     }
     let options = BuildOptions {
         bin: order.bin.clone(),
-        host_runtime: order.host_runtime,
+        runtime: order.runtime,
         scripts: order.scripts.clone(),
         registries,
         ..BuildOptions::default()

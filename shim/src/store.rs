@@ -113,7 +113,7 @@ pub fn build(typed: &cli::Build, config: Option<&Path>, settings: &Settings) -> 
         bin: typed.bin.clone().or(network.making.bin.clone()),
         node_version: typed.node.clone(),
         debian: typed.debian.clone(),
-        host_runtime: typed.runtime.is_some(),
+        runtime: cli::runtime(typed.runtime),
         scripts: network.making.scripts.clone(),
         registries: sources::registries(&network, settings),
     };

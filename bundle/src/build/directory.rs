@@ -28,8 +28,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use distribution::Digest;
-use distribution::system;
+use distribution::{Digest, Runtime, system};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -97,7 +96,7 @@ enum Base {
 pub(super) fn package(job: &Job, dir: &Path) -> Result<Parts, BuildError> {
     let recipe = Recipe::read(&dir.join("smcp.toml"))?;
     let build: Build = recipe.table("build")?;
-    if build.base == Base::None && build.runtime != Kind::None && !job.options.host_runtime {
+    if build.base == Base::None && build.runtime != Kind::None && job.options.runtime != Runtime::Host {
         return Err(recipe.wrong("build.base", "node and python need the base"));
     }
     let manifest = manifest(&recipe)?;

@@ -102,6 +102,14 @@ pub enum BuildError {
         /// The range.
         range: String,
     },
+    /// The runtime that was asked for is not to be had.
+    #[error("no {name} for this machine: {why}")]
+    NoRuntime {
+        /// As `--runtime` has it.
+        name: &'static str,
+        /// Why.
+        why: String,
+    },
     /// Versions that policy says are too young.
     #[error("{package}: {} too young: min_release_age is {}", were(versions), format_duration(*least))]
     Young {
@@ -187,6 +195,9 @@ impl BuildError {
             Self::NoNode { .. } => {
                 Some("--runtime host runs it by the node of this machine; smcp build --node RANGE takes another".into())
             }
+            Self::NoRuntime { .. } => {
+                Some("without --runtime it runs by node; --runtime host takes the node of this machine".into())
+            }
             Self::Young { .. } => {
                 Some("an older version may do: name one; `smcp policy show` says who demands it".into())
             }
@@ -215,6 +226,7 @@ impl BuildError {
             | Self::Manifest(_) => Kind::Reference,
             Self::Login { .. }
             | Self::NoNode { .. }
+            | Self::NoRuntime { .. }
             | Self::ToolMissing { .. }
             | Self::Tool { .. }
             | Self::Answer { .. }

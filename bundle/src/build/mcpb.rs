@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use distribution::{Asking, Digest, Download, Hasher};
+use distribution::{Asking, Digest, Download, Hasher, Runtime};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -127,7 +127,7 @@ pub(super) fn package(job: &Job, file: &Path) -> Result<Parts, BuildError> {
 
 /// A program of the bundle's own needs the base alone; without one where the machine's interpreter is asked for.
 fn own(job: &Job) -> Result<Layers, BuildError> {
-    if job.options.host_runtime { Ok(Layers::default()) } else { runtime::base(job) }
+    if job.options.runtime == Runtime::Host { Ok(Layers::default()) } else { runtime::base(job) }
 }
 
 fn own_program(command: &str, layer: &LayerBuilder) -> Option<String> {

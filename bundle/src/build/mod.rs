@@ -22,6 +22,7 @@ mod node;
 mod npm;
 mod packument;
 mod pattern;
+mod pinned;
 mod project;
 mod provenance;
 mod pypi;
@@ -35,7 +36,7 @@ mod zip;
 
 use std::cell::OnceCell;
 
-use distribution::{Descriptor, Lease, Reference, Store};
+use distribution::{Descriptor, Lease, Reference, Runtime, Store};
 
 use crate::asked::Asked;
 use crate::manifest::Manifest;
@@ -69,7 +70,10 @@ pub fn build(
     }
     let known = known(source, &options.registries.packages)?;
     let mut debian = options.debian.clone();
-    if let Some(known) = known.as_ref().filter(|_| !options.host_runtime) {
+    if matches!(options.runtime, Runtime::Bun | Runtime::Deno) && !matches!(source, Reference::Npm(_)) {
+        return Err(BuildError::Options(format!("{source} does not run by bun or deno: that is for packages of npm")));
+    }
+    if let Some(known) = known.as_ref().filter(|_| options.runtime != Runtime::Host) {
         debian.extend(known.debian.iter().filter(|name| !options.debian.contains(name)).cloned());
     }
     let job = Job { options, store, cage, gate: OnceCell::new(), known, debian, say };
@@ -115,8 +119,8 @@ pub struct BuildOptions {
     pub debian: Vec<String>,
     /// Packages whose install scripts are run, by their names.
     pub scripts: Vec<String>,
-    /// Leave the interpreter and the base out: the package runs by the interpreter of the host.
-    pub host_runtime: bool,
+    /// What the package is run by. By that of the host it brings neither an interpreter nor the base.
+    pub runtime: Runtime,
     /// Where packages are from.
     pub registries: Registries,
 }

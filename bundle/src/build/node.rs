@@ -95,7 +95,8 @@ fn parse_view(answer: &str) -> Option<Release> {
     })
 }
 
-fn check(archive: &Path, integrity: &str) -> Result<(), BuildError> {
+/// Compares an archive with a hash as npm writes it.
+pub(super) fn check(archive: &Path, integrity: &str) -> Result<(), BuildError> {
     let bytes = fs::read(archive).map_err(BuildError::io(format!("reading {}", archive.display())))?;
     let got = format!("sha512-{}", STANDARD.encode(Sha512::digest(&bytes)));
     if got == integrity {

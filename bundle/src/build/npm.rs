@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
-use distribution::{NPMJS, PackageName};
+use distribution::{NPMJS, PackageName, Runtime};
 use serde_json::{Map, Value, json};
 
 use super::error::BuildError;
@@ -60,7 +60,7 @@ pub(super) fn package(job: &Job, package: &PackageName) -> Result<Parts, BuildEr
     let programs = programs(name, &described);
     let (_, program) = entry::choose(name, &programs, job.options.bin.as_deref())?;
     caged::made_within(staging.path(), &modules.join(name).join(program))?;
-    let command = command(name, &modules.join(name), program)?;
+    let command = command(job.options.runtime, name, &modules.join(name), program)?;
 
     let said = job.gate.get().and_then(|gate| gate.release(name, &version)).unwrap_or_default();
     if let Some(why) = &said.deprecated {
@@ -186,7 +186,7 @@ fn within(path: &Path) -> Option<PathBuf> {
 }
 
 /// How the program is started inside the image.
-fn command(name: &str, dir: &Path, program: &Path) -> Result<Vec<String>, BuildError> {
+fn command(runtime: Runtime, name: &str, dir: &Path, program: &Path) -> Result<Vec<String>, BuildError> {
     let path = dir.join(program);
     let mut head = Vec::new();
     let read = |file: File| file.take(256).read_to_end(&mut head);
@@ -196,6 +196,10 @@ fn command(name: &str, dir: &Path, program: &Path) -> Result<Vec<String>, BuildE
         why: format!("{} is started by {interpreter}, not by node", program.display()),
         choices: Vec::new(),
     })?;
+    // A program that is none of JavaScript's is started by nothing else.
+    if let Some(("node", flags)) = command.split_first().map(|(first, flags)| (first.as_str(), flags)) {
+        command = runtime::command(runtime, flags.to_vec());
+    }
     command.push(format!("{APP}/node_modules/{name}/{}", program.display()));
     Ok(command)
 }

@@ -1,9 +1,11 @@
 //! Which base and which interpreter a package gets.
 
+use distribution::Runtime;
+
 use super::error::BuildError;
 use super::interpreter::Interpreter;
 use super::shared::SharedLayer;
-use super::{Job, debian, node};
+use super::{Job, debian, node, pinned};
 
 /// What the program of a package is run by.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
@@ -25,17 +27,33 @@ pub(super) struct Layers {
     pub(super) host: Option<String>,
 }
 
-/// The base and node, or node of the host. `engines` is the range of versions that the package states.
+/// The base and node, or what takes its place. `engines` is the range of versions that the package states.
 pub(super) fn node(job: &Job, engines: Option<&str>) -> Result<Layers, BuildError> {
-    if job.options.host_runtime {
-        return Ok(Layers { host: Some("node".into()), ..Layers::default() });
+    match job.options.runtime {
+        Runtime::Host => Ok(Layers { host: Some("node".into()), ..Layers::default() }),
+        Runtime::Own => Ok(Layers { runtime: Some(node::layer(job, engines)?), ..base(job)? }),
+        Runtime::Bun | Runtime::Deno => Ok(Layers { runtime: Some(pinned::layer(job)?), ..base(job)? }),
     }
-    Ok(Layers { runtime: Some(node::layer(job, engines)?), ..base(job)? })
+}
+
+/// What a script of JavaScript is started by; `flags` are node's, of its first line.
+pub(super) fn command(runtime: Runtime, flags: Vec<String>) -> Vec<String> {
+    let words: &[&str] = match runtime {
+        Runtime::Own | Runtime::Host => &["node"],
+        // Neither looks for anything that is not there: all of it was installed, and the network is somebody else's to grant. The cage
+        // is what says what deno may.
+        Runtime::Bun => return ["bun", "--no-install"].map(str::to_owned).to_vec(),
+        Runtime::Deno => {
+            let words = ["deno", "run", "-A", "--no-prompt", "--cached-only", "--node-modules-dir=manual"];
+            return words.map(str::to_owned).to_vec();
+        }
+    };
+    words.iter().map(|word| (*word).to_owned()).chain(flags).collect()
 }
 
 /// The base and python, or python of the host; and that python, to install and compile by.
 pub(super) fn python(job: &Job) -> Result<(Layers, Interpreter), BuildError> {
-    if job.options.host_runtime {
+    if job.options.runtime == Runtime::Host {
         let python = Interpreter::host()?;
         return Ok((Layers { host: Some(format!("python{}", python.version)), ..Layers::default() }, python));
     }

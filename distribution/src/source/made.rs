@@ -9,7 +9,7 @@
 //! | `mcpb:URL@sha256:…` | `mcpb:URL@sha256:…?OS/ARCH` |
 //! | `mcp:NAME[@V]` | `mcp:NAME@V`, without a version `@latest`: what its registry said, which names one of these or an image |
 //!
-//! Behind that, each after `&`, what is not as usual: `registry=`, `runtime=host`, `bin=`, `scripts=`.
+//! Behind that, each after `&`, what is not as usual: `registry=`, `runtime=`, `bin=`, `scripts=`.
 
 use std::path::Path;
 
@@ -68,7 +68,7 @@ pub(super) fn canonical(reference: &Reference, net: &Network) -> Result<String> 
     let making = &net.making;
     let platform = format!("{}/{}", net.platform.os, net.platform.architecture);
     let registry = registry(reference, net)?.map(|registry| format!("registry={registry}"));
-    let runtime = making.host_runtime.then(|| "runtime=host".to_owned());
+    let runtime = making.runtime.word().map(|word| format!("runtime={word}"));
     let bin = making.bin.as_ref().map(|bin| format!("bin={bin}"));
     let scripts =
         Some(making.scripts.join(",")).filter(|names| !names.is_empty() && matches!(reference, Reference::Npm(_)));

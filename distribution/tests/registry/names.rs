@@ -147,7 +147,7 @@ fn what_was_made_of_a_source_has_its_name() {
     let content = Content::new(&[b"layer"]);
     let cache = Cache::new();
     content.put(&cache.store, "x");
-    let making = Making { host_runtime: true, bin: Some("b".into()), ..Making::default() };
+    let making = Making { runtime: Runtime::Host, bin: Some("b".into()), ..Making::default() };
     let net = offline().making(making);
     let (reference, platform) = ("npm:@a/x".parse().unwrap(), Platform::host());
     let name = canonical(&reference, &net).unwrap();
