@@ -18,6 +18,7 @@ as_each_user! {
     what_an_entry_asks_for,
     a_bundle_is_fetched_by_its_hash,
     an_image_of_an_entry,
+    one_of_several_packages,
     answers_that_are_refused,
 }
 
@@ -230,6 +231,48 @@ fn an_image_of_an_entry(world: &World) {
     ran.says(&["docker's --privileged is left out"]);
     assert!(ran.text().contains("KIND") && ran.text().contains("sql"), "{}", ran.text());
     run(&[]).expect(2).explains(&["kind is missing"]);
+    // A hash of an image is that of its manifest, whatever the tag says.
+    let digest = world.smcp(["push", &layout, &reference]).run().ok().text();
+    let digest =
+        digest.split_once("sha256:").expect("it names a digest").1.split_whitespace().next().unwrap().to_owned();
+    let mut hashed = json!({"registryType": "oci", "identifier": reference, "fileSha256": digest});
+    servers.list("hashed", hashed.clone());
+    let run =
+        |name: &str| servers.of(world.smcp(["run", &format!("mcp:io.test/{name}"), "exit", "5"]), &packages).run();
+    run("hashed").expect(5);
+    hashed["fileSha256"] = json!("ab".repeat(32));
+    servers.list("another", hashed);
+    run("another").expect(120).says(&[&format!("sha256:{}", "ab".repeat(32))]);
+}
+
+/// The first that runs here is taken, and that is said; a flag takes another, which is another name in the store.
+fn one_of_several_packages(world: &World) {
+    if !needs::npm() || needs::program("python3", "python3 and python3-pip").is_none() {
+        return;
+    }
+    let (servers, packages) = (Servers::new(), StandIn::new());
+    packages.publish("hello", "1.0.0");
+    packages.publish_wheel("hello-py", "2.0", |_| {});
+    let mut both = entry("io.test/both", json!({"registryType": "nuget", "identifier": "Hello", "version": "1"}));
+    for (kind, name, version) in [("npm", "hello", "1.0.0"), ("pypi", "hello-py", "2.0")] {
+        let package = json!({"registryType": kind, "identifier": name, "version": version});
+        both["server"]["packages"].as_array_mut().unwrap().push(package);
+    }
+    servers.answer("both", Reply::new(200, both.to_string()));
+    let run = |flags: &[&str]| servers.run(world, &packages, &[flags, &["mcp:io.test/both"]].concat()).run();
+    let first = run(&[]).ok();
+    assert_eq!(first.json(), json!(["1.0.0"]));
+    first.says(&["npm:hello@1.0.0 is taken, --package-type takes another (pypi hello-py)"]);
+    assert_eq!(run(&["--package-type", "pypi"]).ok().json(), json!(["2.0"]));
+    assert_eq!(run(&["--package-type", "npm", "--offline"]).expect(120).stdout(), b"");
+    assert_eq!(run(&["--offline"]).ok().json(), json!(["1.0.0"]));
+    run(&["--package-type", "oci"]).expect(120).says(&["one of pypi, which was not asked for"]);
+    let words = ["info", "--json", "--runtime", "host", "--package-type", "pypi", "mcp:io.test/both"];
+    let about = servers.of(world.smcp(words), &packages).run().ok().json();
+    assert_eq!(
+        (&about["listed"]["package"], &about["listed"]["others"]),
+        (&json!("pypi:hello-py==2.0"), &json!(["npm hello"]))
+    );
 }
 
 /// An endless answer, another name, another registry of packages, another host, another file, a package of another server, one that was

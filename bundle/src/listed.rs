@@ -81,6 +81,8 @@ pub struct Listed {
     pub bin: Option<String>,
     /// What the file that the package is made of has to be.
     pub digest: Option<Digest>,
+    /// The other packages of it that would run here, each with its kind.
+    pub others: Vec<String>,
     /// What of the entry does not count here, a line each.
     pub left_out: Vec<String>,
     args: Vec<Argument>,
@@ -264,11 +266,17 @@ impl Input {
 }
 
 impl Listed {
-    /// Reads what was answered for `asked`; `packages` is where packages are from here. The first package that runs here is taken.
+    /// Reads what was answered for `asked`; `packages` is where packages are from here. The first package that runs here is taken, of that
+    /// `kind` (`npm`, `pypi`, `oci`, `mcpb`) where one is asked for.
     ///
     /// # Errors
     /// Where it is about something else, was taken back, or names nothing that runs here.
-    pub fn read(asked: &PackageName, bytes: &[u8], packages: &Packages) -> Result<Listed, ListedError> {
+    pub fn read(
+        asked: &PackageName,
+        bytes: &[u8],
+        packages: &Packages,
+        kind: Option<&str>,
+    ) -> Result<Listed, ListedError> {
         let name = format!("mcp:{}", asked.name);
         let strange = |why: String| ListedError::Strange { name: name.clone(), why };
         let answer: Answer = distribution::json::strict(bytes, MAX_LISTED).map_err(|why| strange(why.to_string()))?;
@@ -286,17 +294,22 @@ impl Listed {
         if status == "deleted" {
             return Err(ListedError::Deleted(format!("{name}@{}", server.version)));
         }
-        let mut why_not = Vec::new();
+        let (mut why_not, mut usable) = (Vec::new(), Vec::new());
         for offered in server.packages {
             match offered.usable() {
                 Err(why) => why_not.push(why),
-                Ok(()) => {
-                    let (is_deprecated, version) = (status == "deprecated", server.version);
-                    let listed = offered.listed(&name, packages)?;
-                    return Ok(Listed { name: server.name, version, is_deprecated, ..listed });
-                }
+                Ok(()) => usable.push(offered),
             }
         }
+        let is_it = |offered: &Offered| kind.is_none_or(|kind| offered.registry_type == kind);
+        if let Some(at) = usable.iter().position(is_it) {
+            let offered = usable.remove(at);
+            let others = usable.iter().map(|other| format!("{} {}", other.registry_type, other.identifier)).collect();
+            let (is_deprecated, version) = (status == "deprecated", server.version);
+            let listed = offered.listed(&name, packages)?;
+            return Ok(Listed { name: server.name, version, is_deprecated, others, ..listed });
+        }
+        why_not.extend(usable.iter().map(|other| format!("one of {}, which was not asked for", other.registry_type)));
         if !server.remotes.is_empty() {
             why_not.push("a server of somebody else's machine".into());
         }
@@ -357,6 +370,7 @@ impl Offered {
             reference,
             bin: None,
             digest,
+            others: Vec::new(),
             left_out: Vec::new(),
             args: self.package_arguments,
             env: self.environment_variables,
@@ -409,11 +423,26 @@ impl Offered {
                 format!("mcpb:{}@{digest}", self.identifier)
             }
             _ => {
-                let tag = version.filter(|_| !self.identifier.contains('@') && !has_tag(&self.identifier));
-                let tag = tag.map(|version| format!(":{version}")).unwrap_or_default();
+                let (image, own) = match self.identifier.split_once('@') {
+                    Some((image, own)) => (image, Some(own)),
+                    None => (self.identifier.as_str(), None),
+                };
+                let (name, tag) = match image.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')) {
+                    Some((name, tag)) => (name, Some(tag)),
+                    None => (image, version),
+                };
+                // What a hash of an image can be of is its manifest, and that it has to be.
+                let selector = match (own, digest) {
+                    (Some(own), Some(digest)) if own != digest.as_str() => {
+                        return Err(strange(format!("{image} by {own}, and a fileSha256 of {digest}")));
+                    }
+                    (_, Some(digest)) => format!("@{digest}"),
+                    (Some(own), None) => format!("@{own}"),
+                    (None, None) => tag.map(|tag| format!(":{tag}")).unwrap_or_default(),
+                };
                 match self.registry_base_url.as_deref().map(host_of).filter(|host| *host != DOCKER) {
-                    Some(host) if !Name::has_host(&self.identifier) => format!("{host}/{}{tag}", self.identifier),
-                    _ => format!("{}{tag}", Name::of_docker(&self.identifier)),
+                    Some(host) if !Name::has_host(name) => format!("{host}/{name}{selector}"),
+                    _ => format!("{}{selector}", Name::of_docker(name)),
                 }
             }
         };
@@ -477,10 +506,6 @@ fn host_of(url: &str) -> &str {
         "hub.docker.com" | "index.docker.io" => DOCKER,
         host => host,
     }
-}
-
-fn has_tag(image: &str) -> bool {
-    image.rsplit('/').next().is_some_and(|last| last.contains(':'))
 }
 
 #[cfg(test)]

@@ -96,6 +96,8 @@ pub struct Making {
     pub packages: Arc<Packages>,
     /// The registry that `mcp:` names are looked up in, a url; without one [`crate::MCP_REGISTRY`].
     pub servers: Option<String>,
+    /// Which kind of package of a server of that registry: `npm`, `pypi`, `oci` or `mcpb`; the first that runs without.
+    pub kind: Option<String>,
     /// Which program of the package is the server.
     pub bin: Option<String>,
     /// Packages whose install scripts are run, by their names, sorted.

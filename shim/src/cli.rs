@@ -544,6 +544,9 @@ pub struct Making {
     /// Of npm:NAME: run the install scripts of this package, the one itself or one that it depends on, in the cage of the install
     #[arg(long, value_name = "NAME")]
     pub allow_scripts: Vec<String>,
+    /// Of mcp:NAME: which of its packages, where it has several
+    #[arg(long, value_name = "npm|pypi|oci|mcpb")]
+    pub package_type: Option<PackageType>,
     /// `host`, of npm:NAME, pypi:NAME and ./dir: run it by the interpreter of this machine; `bun` or `deno`, of npm:NAME: by that
     #[arg(long, value_name = "host|bun|deno")]
     pub runtime: Option<RunBy>,
@@ -624,6 +627,9 @@ pub struct Build {
     /// Name of the package: a reference, or oci-layout:DIR[:TAG]
     #[arg(short, long, value_name = "REF")]
     pub tag: String,
+    /// Of mcp:NAME: which of its packages, where it has several
+    #[arg(long, value_name = "npm|pypi|oci|mcpb")]
+    pub package_type: Option<PackageType>,
     /// Which program of the package is the server, where it has several
     #[arg(long, value_name = "NAME")]
     pub bin: Option<String>,
@@ -646,6 +652,31 @@ pub struct Build {
     /// Make the shared layers (base, node, python) again
     #[arg(long)]
     pub refresh: bool,
+}
+
+/// Values of `--package-type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum PackageType {
+    /// Of npm.
+    Npm,
+    /// Of PyPI.
+    Pypi,
+    /// An image.
+    Oci,
+    /// A bundle.
+    Mcpb,
+}
+
+impl PackageType {
+    /// As the registry of servers has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            PackageType::Npm => "npm",
+            PackageType::Pypi => "pypi",
+            PackageType::Oci => "oci",
+            PackageType::Mcpb => "mcpb",
+        }
+    }
 }
 
 /// Values of `--runtime`.

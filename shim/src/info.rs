@@ -50,7 +50,7 @@ pub fn info(text: &str, made: &cli::Making, as_json: bool, settings: &Settings) 
         "notes": judgement.notes,
         "listed": listed.as_ref().map(|listed| json!({
             "name": listed.name, "version": listed.version, "package": listed.reference.to_string(),
-            "deprecated": listed.is_deprecated, "leftOut": listed.left_out,
+            "deprecated": listed.is_deprecated, "others": listed.others, "leftOut": listed.left_out,
         })),
         "manifest": manifest,
         "layers": package.layers.iter().map(|(layer, diff_id)| json!({

@@ -63,7 +63,7 @@ pub fn called(
     let known = store.recall(&canonical(&reference, &network)?)?;
     let blob = known.map(|known| store.blob(&known.descriptor)).transpose()?.flatten();
     let bytes = blob.ok_or_else(|| Error::Offline(reference.to_string()))?.bytes()?;
-    let listed = Listed::read(server, &bytes, &network.making.packages)?;
+    let listed = Listed::read(server, &bytes, &network.making.packages, network.making.kind.as_deref())?;
     if listed.is_deprecated {
         show::warn(&format!("{reference}: {} is deprecated by its publisher", listed.version));
     }
@@ -97,8 +97,16 @@ pub fn look_up(
     let place = || registry.unwrap_or(distribution::MCP_REGISTRY).to_owned();
     let missing = || Error::NotFound { what: Reference::Mcp(server.clone()).to_string(), place: place() };
     let (bytes, _) = answer.ok_or_else(missing)?;
-    match Listed::read(server, &bytes, &network.making.packages) {
-        Ok(listed) => Kept::hold(&listed, server, name, network, settings)?,
+    match Listed::read(server, &bytes, &network.making.packages, network.making.kind.as_deref()) {
+        Ok(listed) => {
+            Kept::hold(&listed, server, name, network, settings)?;
+            if !listed.others.is_empty() && network.making.kind.is_none() {
+                let (others, taken) = (listed.others.join(", "), &listed.reference);
+                show::warn(&format!(
+                    "{name} has several packages: {taken} is taken, --package-type takes another ({others})"
+                ));
+            }
+        }
         Err(deleted @ ListedError::Deleted(_)) => {
             match store.remove(name) {
                 Ok(_) | Err(Error::NotFound { .. }) => {}

@@ -348,7 +348,8 @@ impl Settings {
         let network = self.network(registry, mode);
         let (bin, runtime) = (made.bin.clone(), cli::runtime(made.runtime));
         let scripts = sorted(made.allow_scripts.iter().chain(&network.making.scripts).cloned());
-        let making = Making { bin, runtime, scripts, ..network.making.clone() };
+        let kind = made.package_type.map(|kind| kind.word().to_owned());
+        let making = Making { kind, bin, runtime, scripts, ..network.making.clone() };
         network.making(making)
     }
 

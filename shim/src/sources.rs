@@ -155,6 +155,7 @@ fn is_older(known: &Remembered, age: Duration) -> bool {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Order {
     reference: String,
+    kind: Option<String>,
     bin: Option<String>,
     runtime: Runtime,
     scripts: Vec<String>,
@@ -169,6 +170,7 @@ impl Order {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         Order {
             reference: reference.to_owned(),
+            kind: making.kind.clone(),
             bin: making.bin.clone(),
             runtime: making.runtime,
             scripts: making.scripts.clone(),
@@ -184,7 +186,8 @@ impl Order {
         let reference: Reference = self.reference.parse()?;
         let network = settings.network(None, Mode::CacheFirst { refresh: settings.refresh });
         let (bin, scripts) = (self.bin.clone(), self.scripts.clone());
-        let making = Making { bin, scripts, runtime: self.runtime, ..network.making.clone() };
+        let kind = self.kind.clone();
+        let making = Making { kind, bin, scripts, runtime: self.runtime, ..network.making.clone() };
         let network = network.making(making);
         let name = canonical(&reference, &network)?;
         Ok((reference, network, name))

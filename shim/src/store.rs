@@ -94,7 +94,11 @@ pub fn push(text: &str, target: Option<&str>, settings: &Settings) -> Result<(),
 /// Where the source cannot be made into a package.
 pub fn build(typed: &cli::Build, config: Option<&Path>, settings: &Settings) -> Result<(), Failure> {
     let store = Store::open(&settings.cache)?;
-    let scripts = cli::Making { allow_scripts: typed.allow_scripts.clone(), ..cli::Making::default() };
+    let scripts = cli::Making {
+        allow_scripts: typed.allow_scripts.clone(),
+        package_type: typed.package_type,
+        ..cli::Making::default()
+    };
     let network = settings.network_for(None, network(settings).mode, &scripts);
     settings.let_scripts(&network.making)?;
     let Named { reference: source, network, listed } =

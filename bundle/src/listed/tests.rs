@@ -15,7 +15,7 @@ fn asked(version: Option<&str>) -> PackageName {
 
 fn read(packages: Value) -> Result<Listed, ListedError> {
     let answer = json!({"server": {"name": "io.test/x", "version": "2", "packages": packages}});
-    Listed::read(&asked(None), answer.to_string().as_bytes(), &Packages::of(Path::new("/nowhere")))
+    Listed::read(&asked(None), answer.to_string().as_bytes(), &Packages::of(Path::new("/nowhere")), None)
 }
 
 /// One package of npm with more keys.
@@ -55,6 +55,10 @@ fn packages_become_references() {
         ),
         (json!({"registryType": "oci", "identifier": "ghcr.io/a/x:1"}), "ghcr.io/a/x:1"),
         (
+            json!({"registryType": "oci", "identifier": "ghcr.io/a/x:1", "fileSha256": hex}),
+            &format!("ghcr.io/a/x@sha256:{hex}"),
+        ),
+        (
             json!({"registryType": "oci", "identifier": "a/x", "version": "1", "registryBaseUrl": "https://docker.io"}),
             "docker.io/a/x:1",
         ),
@@ -66,6 +70,14 @@ fn packages_become_references() {
     ] {
         assert_eq!(read(json!([package])).unwrap().reference.to_string(), want);
     }
+    let several = json!([{"registryType": "npm", "identifier": "x", "version": "1"}, {"registryType": "pypi", "identifier": "y", "version": "1"}]);
+    let answer = json!({"server": {"name": "io.test/x", "version": "2", "packages": several}}).to_string();
+    let of = |kind| Listed::read(&asked(None), answer.as_bytes(), &Packages::of(Path::new("/nowhere")), kind);
+    let (first, second) = (of(None).unwrap(), of(Some("pypi")).unwrap());
+    assert_eq!((first.reference.to_string(), first.others), ("npm:x@1".into(), vec!["pypi y".into()]));
+    assert_eq!((second.reference.to_string(), second.others), ("pypi:y==1".into(), vec!["npm x".into()]));
+    let none = of(Some("oci")).unwrap_err().to_string();
+    assert!(none.contains("one of npm, which was not asked for, one of pypi"), "{none}");
     let first = json!([{"registryType": "nuget", "identifier": "X", "version": "1"}, {"registryType": "pypi", "identifier": "x", "version": "1"}]);
     assert_eq!(read(first).unwrap().reference.to_string(), "pypi:x==1", "the first that runs here");
 }
@@ -75,10 +87,13 @@ fn what_is_refused() {
     let other = "its registry, or its package, speaks of io.test/y@2";
     let answer = json!({"server": {"name": "io.test/y", "version": "2", "packages": []}}).to_string();
     let nowhere = Packages::of(Path::new("/nowhere"));
-    assert!(Listed::read(&asked(None), answer.as_bytes(), &nowhere).unwrap_err().to_string().contains(other));
+    assert!(Listed::read(&asked(None), answer.as_bytes(), &nowhere, None).unwrap_err().to_string().contains(other));
     let answer = json!({"server": {"name": "io.test/x", "version": "2", "packages": []}, "_meta": {OFFICIAL: {"status": "deleted"}}}).to_string();
-    assert!(matches!(Listed::read(&asked(Some("1")), answer.as_bytes(), &nowhere), Err(ListedError::Other { .. })));
-    assert!(matches!(Listed::read(&asked(None), answer.as_bytes(), &nowhere), Err(ListedError::Deleted(_))));
+    assert!(matches!(
+        Listed::read(&asked(Some("1")), answer.as_bytes(), &nowhere, None),
+        Err(ListedError::Other { .. })
+    ));
+    assert!(matches!(Listed::read(&asked(None), answer.as_bytes(), &nowhere, None), Err(ListedError::Deleted(_))));
     for (package, why) in [
         (json!({"registryType": "npm", "identifier": "x", "version": "latest"}), "without its version"),
         (json!({"registryType": "npm", "identifier": "x@1", "version": "2"}), "range"),
@@ -95,6 +110,10 @@ fn what_is_refused() {
         (json!({"registryType": "mcpb", "identifier": "/etc/x.mcpb", "fileSha256": "ab".repeat(32)}), "no url"),
         (json!({"registryType": "npm", "identifier": "x", "version": "1", "fileSha256": "AB"}), "fileSha256"),
         (json!({"registryType": "oci", "identifier": "npm:x/y"}), "does not belong"),
+        (
+            json!({"registryType": "oci", "identifier": format!("ghcr.io/a/x@sha256:{}", "cd".repeat(32)), "fileSha256": "ab".repeat(32)}),
+            "and a fileSha256 of",
+        ),
         (
             json!({"registryType": "npm", "identifier": "x", "version": "1", "transport": {"type": "sse"}}),
             "one that speaks sse",

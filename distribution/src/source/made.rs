@@ -9,7 +9,7 @@
 //! | `mcpb:URL@sha256:…` | `mcpb:URL@sha256:…?OS/ARCH` |
 //! | `mcp:NAME[@V]` | `mcp:NAME@V`, without a version `@latest`: what its registry said, which names one of these or an image |
 //!
-//! Behind that, each after `&`, what is not as usual: `registry=`, `runtime=`, `bin=`, `scripts=`.
+//! Behind that, each after `&`, what is not as usual (of `mcp:` `registry=` and `type=`): `registry=`, `runtime=`, `bin=`, `scripts=`.
 
 use std::path::Path;
 
@@ -58,10 +58,10 @@ pub(super) fn canonical(reference: &Reference, net: &Network) -> Result<String> 
         Reference::Download(download) => format!("mcpb:{}@{}", download.url, download.digest),
         Reference::Mcp(server) => {
             let name = format!("mcp:{}@{}", server.name, server.version.as_deref().unwrap_or("latest"));
-            return Ok(match registry(reference, net)? {
-                Some(registry) => format!("{name}?registry={registry}"),
-                None => name,
-            });
+            let registry = registry(reference, net)?.map(|registry| format!("registry={registry}"));
+            let kind = net.making.kind.as_ref().map(|kind| format!("type={kind}"));
+            let how: Vec<String> = registry.into_iter().chain(kind).collect();
+            return Ok(if how.is_empty() { name } else { format!("{name}?{}", how.join("&")) });
         }
         other => return Err(Error::NotBuilt(other.to_string())),
     };

@@ -209,7 +209,7 @@ pub fn ready(
 
 /// The flags of a run that decide how its package is made and where it comes from, which `pull` has, too.
 fn making(flags: &[String]) -> Vec<&String> {
-    const MAKING: [&str; 4] = ["--bin", "--runtime", "--allow-scripts", "--registry"];
+    const MAKING: [&str; 5] = ["--bin", "--package-type", "--runtime", "--allow-scripts", "--registry"];
     let mut making = Vec::new();
     for (at, flag) in flags.iter().enumerate() {
         match flag.split_once('=') {
