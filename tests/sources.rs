@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::command::{Ended, Smcp};
 use crate::fake::{Fake, Reply};
+use crate::image::Image;
 use crate::needs;
 use crate::patience::{BUILD, PATIENCE, within};
 use crate::place;
@@ -59,6 +60,42 @@ fn bun_and_deno_run_a_real_server() {
         as_bare(&world, &["--runtime", runtime], &reference, &bare_npm("everything"));
     }
     world.smcp(["pull", "--runtime", "bun", "pypi:mcp-server-time"]).run().expect(2).says(&["for packages of npm"]);
+}
+
+/// On an image of somebody else's in the place of smcp's own layers, a real server of each language says what it says bare.
+#[test]
+fn a_base_of_another_image() {
+    if !needs::npm() {
+        return;
+    }
+    let world = World::new(User::of_the_tests());
+    let everything = format!("npm:@modelcontextprotocol/server-everything@{NPM_VERSION}");
+    let time = format!("pypi:mcp-server-time=={PYPI_VERSION}");
+    // What has an interpreter in its PATH; that it is a package of smcp's itself makes no difference.
+    for (source, bare) in [(&everything, bare_npm("everything")), (&time, bare_pypi("mcp_server_time"))] {
+        let [below, upon] = ["below", "upon"].map(|tag| format!("oci-layout:{}:{tag}", world.text("layout")));
+        by_registries(&world, &["build", source, "-t", &below]).ok();
+        by_registries(&world, &["build", "--base", &below, source, "-t", &upon]).ok();
+        let about = by_registries(&world, &["info", "--json", &upon]).ok().json();
+        let layers = |reference: &str| {
+            let about = by_registries(&world, &["info", "--json", reference]).ok().json();
+            about["layers"].as_array().unwrap().iter().map(|layer| layer["digest"].to_string()).collect::<Vec<_>>()
+        };
+        let (own, all) = (layers(&below), layers(&upon));
+        assert_eq!(all[..own.len()], own[..], "{about}");
+        assert_eq!(all.len(), own.len() + 1, "{about}");
+        says_what_it_says_bare(&world, &[], &upon, &bare);
+        fs::remove_dir_all(world.path("layout")).unwrap();
+    }
+    // Without an interpreter it is none.
+    let image = Image::probe().plain().build().write(&world.directory("plain"));
+    let tag = format!("oci-layout:{}:x", world.text("x"));
+    by_registries(&world, &["build", "--base", &image, &everything, "-t", &tag])
+        .expect(120)
+        .says(&["no node for this machine", "none in its PATH"]);
+    by_registries(&world, &["build", "--base", "npm:x", &everything, "-t", &tag])
+        .expect(2)
+        .says(&["--base npm:x: it is no image"]);
 }
 
 /// A command that reaches the registries of this machine, where it has its own, with one store for all: the base and the runtimes are

@@ -646,6 +646,9 @@ pub struct Build {
     /// place of node
     #[arg(long, value_name = "host|bun|deno")]
     pub runtime: Option<RunBy>,
+    /// An OCI image in the place of smcp's own base and interpreter, of npm:NAME and pypi:NAME: it has to have node, or a python, in its PATH
+    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["runtime", "node", "debian"])]
+    pub base: Option<String>,
     /// Let npm and pip download with your own rights and settings, in place of in a cage
     #[arg(long)]
     pub uncaged: bool,

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use bundle::build::{BuildOptions, Cage, Caged, build as build_package};
+use bundle::build::{BaseImage, BuildOptions, Cage, Caged, build as build_package};
 use bundle::policy::Policy;
 use bundle::{Package, Request, check_trees, format_size};
 use distribution::{
-    Allowance, Error, Mode, Network, Pending, Reference, Removed, Store, canonical, configure, push as publish, resolve,
+    Allowance, Error, LayerLock, Mode, Network, Pending, Reference, Removed, Store, canonical, configure,
+    push as publish, resolve,
 };
 use serde_json::json;
 
@@ -111,7 +112,9 @@ pub fn build(typed: &cli::Build, config: Option<&Path>, settings: &Settings) -> 
     }
     let tag: Reference = typed.tag.parse()?;
     let name = canonical(&tag, &network)?;
+    let below = typed.base.as_deref().map(|base| below(base, &store, &network)).transpose()?;
     let options = BuildOptions {
+        base: below.as_ref().map(|(base, _)| base.clone()),
         source_date_epoch: source_date_epoch()?,
         refresh: typed.refresh,
         bin: typed.bin.clone().or(network.making.bin.clone()),
@@ -130,6 +133,30 @@ pub fn build(typed: &cli::Build, config: Option<&Path>, settings: &Settings) -> 
     }
     outln!("{name} {}", built.descriptor.digest);
     Ok(())
+}
+
+/// An image that a package is built upon: brought, unpacked and held.
+fn below(text: &str, store: &Store, network: &Network) -> Result<(BaseImage, LayerLock), Failure> {
+    let reference: Reference = text.parse()?;
+    if !matches!(reference, Reference::Registry(_) | Reference::OciLayout(_)) {
+        let hint = "name one of a registry, or oci-layout:DIR[:TAG]";
+        return Err(Failure::new(exit::USAGE, format!("--base {text}: it is no image")).hint(hint));
+    }
+    let resolved = resolve(&reference, store, network)?;
+    show::stale(&resolved);
+    let pending = Pending::new(&resolved, store)?;
+    let image = configure(&resolved, store, network)?;
+    let package = Package::read(&image)?;
+    let shown = Download::asked_for(&resolved.name, &resolved.reference);
+    let held = bundle::prepare(&package, &image, store, network, &|step| shown.step(step), &unpack::in_a_process)?;
+    pending.keep()?;
+    let base = BaseImage {
+        name: format!("{} {}", resolved.name, resolved.descriptor.digest),
+        layers: package.layers.clone(),
+        env: package.config.config.env.clone(),
+        tree: held.path().to_owned(),
+    };
+    Ok((base, held))
 }
 
 /// Lists what is in the store, or removes it.

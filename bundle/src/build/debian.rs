@@ -104,6 +104,13 @@ pub(super) fn python(job: &Job, base: &Base) -> Result<Python, BuildError> {
     Ok(Python { layer, interpreter })
 }
 
+/// pip alone, for a python of another image.
+pub(super) fn pip(job: &Job) -> Result<PathBuf, BuildError> {
+    let packages: Vec<_> = closure(job, &[], &[PIP])?.into_iter().filter(|package| package.name == PIP).collect();
+    let debs = announced(&packages)?;
+    pip_wheel(job, &packages, debs)
+}
+
 /// A layer of more packages and all that they depend on, over a base; none where none are asked for.
 pub(super) fn more(job: &Job, has_base: bool) -> Result<Option<SharedLayer>, BuildError> {
     let wanted: Vec<&str> = job.debian.iter().map(String::as_str).collect();
@@ -151,6 +158,7 @@ fn python_layer(
         let library = PathBuf::from(format!("usr/lib/python{version}"));
         let compiled = job.staging()?;
         Interpreter::unpacked(version, &[base_dir, tree.path()], tree.path())?.compile(
+            None,
             &tree.path().join(&library),
             &Path::new("/").join(&library),
             compiled.path(),

@@ -110,7 +110,7 @@ pub(super) fn package(job: &Job, dir: &Path) -> Result<Parts, BuildError> {
     let (layers, python) = layers(job, &build)?;
     let compiled = job.staging()?;
     if let Some(python) = python {
-        python.compile(dir, Path::new(APP), compiled.path(), &is_kept)?;
+        python.compile(None, dir, Path::new(APP), compiled.path(), &is_kept)?;
         layer.add_tree(compiled.path(), Path::new(APP), &|_| true)?;
     }
     let application = layer.finish(job.store)?;

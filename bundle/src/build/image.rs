@@ -16,9 +16,10 @@ use crate::pack::PackedLayer;
 /// Annotation: where what was installed was downloaded: `cage`, by npm or pip in a cage that reached their registries alone,
 /// or `host`, with the rights of the building user.
 pub const DOWNLOADS: &str = "info.mcp-hub.smcp.build.downloads";
-/// Annotation: the packages of the base layer, with versions.
+/// Annotation: the packages of the base layer, with versions; the image in its place.
 pub const BASE: &str = "info.mcp-hub.smcp.build.base";
-/// Annotation: the packages of the runtime layer, with versions; `host` where the host's interpreter is used.
+/// Annotation: the packages of the runtime layer, with versions; `host` where the host's interpreter is used; the image in its
+/// place.
 pub const RUNTIME: &str = "info.mcp-hub.smcp.build.runtime";
 /// Annotation: the Debian packages that were asked for, with all that they depend on, with versions.
 pub const DEBIAN: &str = "info.mcp-hub.smcp.build.debian";
@@ -43,15 +44,23 @@ pub(super) fn assemble(job: &Job, parts: Parts) -> Result<(Descriptor, Manifest)
     if let Some(layer) = &more {
         annotations.insert(DEBIAN.into(), layer.contents.clone());
     }
-    let Parts { mut manifest, layers: Layers { base, runtime, host }, application, env, .. } = parts;
+    let Parts { mut manifest, layers: Layers { base, runtime, host, image }, application, env, .. } = parts;
     if let Some(interpreter) = host {
         manifest.runtime = Some(HostRuntime { interpreter, extra: BTreeMap::new() });
     }
-    let shared = base.into_iter().chain(runtime).chain(more).map(|layer| layer.packed);
+    let below = image.into_iter().flat_map(|(layers, _)| layers);
+    let shared = below.chain(base.into_iter().chain(runtime).chain(more).map(|layer| layer.packed));
     let layers: Vec<PackedLayer> = shared.chain([application]).collect();
 
     let execution = Execution {
-        env: [PATH.to_owned()].into_iter().chain(env).collect(),
+        env: job
+            .options
+            .base
+            .as_ref()
+            .map_or_else(|| vec![PATH.to_owned()], |base| base.env.clone())
+            .into_iter()
+            .chain(env)
+            .collect(),
         entrypoint: manifest.entrypoint.args.clone(),
         working_dir: manifest.entrypoint.workdir.as_ref().map(|dir| dir.display().to_string()).unwrap_or_default(),
         labels: labels(&manifest)?,
@@ -109,8 +118,10 @@ fn annotations(job: &Job, parts: &Parts) -> BTreeMap<String, String> {
     add("org.opencontainers.image.description", parts.manifest.description.clone());
     add("org.opencontainers.image.created", job.options.source_date_epoch.and_then(rfc3339));
     let contents = |layer: &Option<SharedLayer>| layer.as_ref().map(|layer| layer.contents.clone());
-    add(BASE, contents(&parts.layers.base));
-    add(RUNTIME, contents(&parts.layers.runtime).or_else(|| parts.layers.host.as_ref().map(|_| "host".into())));
+    let image = || job.options.base.as_ref().map(|base| base.name.clone());
+    let host = || parts.layers.host.as_ref().map(|_| "host".into());
+    add(BASE, contents(&parts.layers.base).or_else(image));
+    add(RUNTIME, contents(&parts.layers.runtime).or_else(host).or_else(image));
     all
 }
 

@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use distribution::Platform;
 
-use super::caged::{Caged, text};
+use super::caged::{Cage, Caged, text};
 use super::error::BuildError;
 use super::tool::Tool;
 use super::tree;
@@ -19,15 +20,18 @@ pub(super) struct Interpreter {
     pip: Vec<OsString>,
     /// The directories that it needs; none for the host's.
     roots: Vec<PathBuf>,
+    /// It is of somebody else's image, and runs in a cage alone where there is one.
+    is_foreign: bool,
 }
 
-/// Compiles the files that stdin names (NUL between them), each relative to a root, into another directory. Hash-based
+/// Compiles the files that stdin, or a file of the last argument, names (NUL between them), each relative to a root, into another directory. Hash-based
 /// and unchecked: a read-only root can never write a cache, and times are not kept. What does not compile (templates,
 /// code for other versions) is left as it is, as pip does.
 const COMPILE: &str = r#"
 import importlib.util, os, py_compile, sys
-root, prefix, out = sys.argv[1:]
-for name in map(os.fsdecode, filter(None, sys.stdin.buffer.read().split(b"\0"))):
+root, prefix, out, *names = sys.argv[1:]
+names = open(names[0], "rb") if names else sys.stdin.buffer
+for name in map(os.fsdecode, filter(None, names.read().split(b"\0"))):
     try:
         py_compile.compile(
             os.path.join(root, name),
@@ -39,6 +43,9 @@ for name in map(os.fsdecode, filter(None, sys.stdin.buffer.read().split(b"\0")))
     except py_compile.PyCompileError:
         pass
 "#;
+
+/// The file that names what is compiled, for a python in a cage.
+const LIST: &str = ".smcp-compiled";
 
 impl Interpreter {
     /// The python in `tree`, started by its own loader with the libraries of `roots`: it runs on any host.
@@ -58,7 +65,23 @@ impl Interpreter {
             home: Some(tree.join("usr")),
             pip: Vec::new(),
             roots: roots.iter().copied().map(Path::to_owned).collect(),
+            is_foreign: false,
         })
+    }
+
+    /// The python in a directory of an image's tree, started by the image's own loader (glibc's).
+    pub(super) fn of_image(version: &str, tree: &Path, dir: &Path) -> Result<Self, BuildError> {
+        let prefix = tree.join(dir.parent().unwrap_or(dir));
+        let own = Self::unpacked(version, &[tree], tree)?;
+        let mut command = own.command;
+        // Its own library may lie beside it.
+        if let Some(libraries) = command.get_mut(2) {
+            libraries.push(":");
+            libraries.push(prefix.join("lib"));
+        }
+        command.pop();
+        command.push(tree.join(dir).join(format!("python{version}")).into());
+        Ok(Self { command, home: Some(prefix), is_foreign: true, ..own })
     }
 
     /// The host's `python3` and its pip.
@@ -71,6 +94,7 @@ impl Interpreter {
             home: None,
             pip: vec!["-m".into(), "pip".into()],
             roots: Vec::new(),
+            is_foreign: false,
         };
         host.pip().args(["--version"]).output()?;
         Ok(host)
@@ -87,7 +111,20 @@ impl Interpreter {
     }
 
     /// Its pip in a cage.
-    pub(super) fn caged(&self, mut caged: Caged) -> Result<Caged, BuildError> {
+    pub(super) fn caged(&self, caged: Caged) -> Result<Caged, BuildError> {
+        let mut caged = self.caged_alone(caged)?;
+        if !self.roots.is_empty() {
+            // pip as a wheel: a path within that file.
+            caged.reads.extend(self.pip.iter().filter_map(|pip| Path::new(pip).parent()).map(Path::to_owned));
+        }
+        for word in &self.pip {
+            caged.command.push(text(Path::new(word))?);
+        }
+        Ok(caged)
+    }
+
+    /// It in a cage.
+    fn caged_alone(&self, mut caged: Caged) -> Result<Caged, BuildError> {
         let mut command = self.command.clone();
         if self.roots.is_empty() {
             // A version manager's `python3` is a script; the python itself knows where it is.
@@ -100,10 +137,8 @@ impl Interpreter {
             command = vec![name.into()];
         } else {
             caged.reads.extend(self.roots.clone());
-            // pip as a wheel: a path within that file.
-            caged.reads.extend(self.pip.iter().filter_map(|pip| Path::new(pip).parent()).map(Path::to_owned));
         }
-        for word in command.iter().chain(&self.pip) {
+        for word in &command {
             caged.command.push(text(Path::new(word))?);
         }
         for (name, value) in self.env() {
@@ -113,9 +148,10 @@ impl Interpreter {
     }
 
     /// Compiles the sources below `root` that `keep` keeps, as they will be found at `prefix`, into the same places
-    /// below `out`.
+    /// below `out`. A python of another image does so in a cage, where there is one.
     pub(super) fn compile(
         &self,
+        cage: Option<&Cage<'_>>,
         root: &Path,
         prefix: &Path,
         out: &Path,
@@ -129,7 +165,27 @@ impl Interpreter {
             }
         }
         let places = [root, prefix, out];
-        self.start().args(["-S", "-W", "ignore", "-c", COMPILE]).args(places).dir(out).input(names).output().map(drop)
+        let (start, list) = (self.start(), out.join(LIST));
+        let tool = match cage.filter(|_| self.is_foreign) {
+            None => start.dir(out).input(names),
+            Some(cage) => {
+                // The end of its input would be the end of it.
+                fs::write(&list, names).map_err(BuildError::io("writing a list of files"))?;
+                let caged = Caged {
+                    purpose: "build: python".into(),
+                    dir: out.into(),
+                    reads: vec![root.into()],
+                    ..Caged::default()
+                };
+                start.within(cage, self.caged_alone(caged)?)
+            }
+        };
+        let places = places.into_iter().chain(list.exists().then_some(list.as_path()));
+        let done = tool.args(["-S", "-W", "ignore", "-c", COMPILE]).args(places).output();
+        match fs::remove_file(&list) {
+            Err(why) if why.kind() != io::ErrorKind::NotFound => Err(BuildError::io("removing a list of files")(why)),
+            _ => done.map(drop),
+        }
     }
 
     fn start<'a>(&self) -> Tool<'a> {

@@ -107,7 +107,7 @@ pub(super) fn package(job: &Job, file: &Path) -> Result<Parts, BuildError> {
         "node" => (runtime::node(job, described.compatibility["runtimes"]["node"].as_str())?, "node".to_owned()),
         "python" | "python3" => {
             let (layers, python) = runtime::python(job)?;
-            python.compile(dir, Path::new(APP), compiled.path(), &|_| true)?;
+            python.compile(None, dir, Path::new(APP), compiled.path(), &|_| true)?;
             layer.add_tree(compiled.path(), Path::new(APP), &|_| true)?;
             let program = layers.host.clone().unwrap_or_else(|| format!("/usr/bin/python{}", python.version));
             (layers, program)

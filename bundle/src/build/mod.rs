@@ -7,6 +7,7 @@
 //! python) are made once and reused by digest.
 
 mod apt;
+mod base_image;
 mod caged;
 mod debian;
 mod directory;
@@ -40,6 +41,7 @@ use distribution::{Descriptor, Lease, Reference, Runtime, Store};
 
 use crate::asked::Asked;
 use crate::manifest::Manifest;
+pub use base_image::BaseImage;
 pub use caged::{Cage, Caged};
 pub use directory::fingerprint;
 pub use error::BuildError;
@@ -73,7 +75,15 @@ pub fn build(
     if matches!(options.runtime, Runtime::Bun | Runtime::Deno) && !matches!(source, Reference::Npm(_)) {
         return Err(BuildError::Options(format!("{source} does not run by bun or deno: that is for packages of npm")));
     }
-    if let Some(known) = known.as_ref().filter(|_| options.runtime != Runtime::Host) {
+    if let Some(base) = &options.base
+        && !matches!(source, Reference::Npm(_) | Reference::Pypi(_))
+    {
+        return Err(BuildError::Options(format!(
+            "{source} goes on no {}: that is for packages of npm and PyPI",
+            base.name
+        )));
+    }
+    if let Some(known) = known.as_ref().filter(|_| options.runtime != Runtime::Host && options.base.is_none()) {
         debian.extend(known.debian.iter().filter(|name| !options.debian.contains(name)).cloned());
     }
     let job = Job { options, store, cage, gate: OnceCell::new(), known, debian, say };
@@ -121,6 +131,8 @@ pub struct BuildOptions {
     pub scripts: Vec<String>,
     /// What the package is run by. By that of the host it brings neither an interpreter nor the base.
     pub runtime: Runtime,
+    /// What lies below a package of npm or PyPI, with its interpreter, in the place of smcp's own layers.
+    pub base: Option<BaseImage>,
     /// Where packages are from.
     pub registries: Registries,
 }

@@ -43,7 +43,7 @@ pub(super) fn package(job: &Job, package: &PackageName) -> Result<Parts, BuildEr
     let compiled = staging.path().join("compiled");
     fs::create_dir(&compiled).map_err(BuildError::io("making a directory"))?;
     job.say(format!("compiling {} wheels", wheels.len()));
-    python.compile(&site, &place, &compiled, &|_| true)?;
+    python.compile(job.cage, &site, &place, &compiled, &|_| true)?;
     let mut layer = LayerBuilder::new(job.options.source_date_epoch.unwrap_or(0));
     // pip's scripts start the interpreter of this machine.
     layer.add_tree(&site, &place, &|path| path != Path::new("bin"))?;
@@ -53,11 +53,14 @@ pub(super) fn package(job: &Job, package: &PackageName) -> Result<Parts, BuildEr
     let integrity = wheels.iter().find(|wheel| normal_name(&wheel.name) == normal_name(&described.name));
     let integrity = integrity.map(|wheel| wheel.digest.to_string());
     let said = said(job, &wheels, &described);
-    let program = layers.host.clone().unwrap_or_else(|| format!("/usr/bin/python{}", python.version));
+    let of_image = layers.image.as_ref().map(|(_, program)| program.clone());
+    let own = || format!("/usr/bin/python{}", python.version);
+    let program = layers.host.clone().or(of_image).unwrap_or_else(own);
     let source = source(job, integrity, &said)?;
     let manifest = manifest(job, &program, &described, source, &script_path)?;
-    // A python of the host does not look into /usr/local of the image.
-    let env = layers.host.iter().map(|_| format!("PYTHONPATH={}", place.display())).collect();
+    // Neither a python of the host nor one of another image looks there of itself.
+    let is_elsewhere = layers.host.is_some() || layers.image.is_some();
+    let env = is_elsewhere.then(|| format!("PYTHONPATH={}", place.display())).into_iter().collect();
     let application = layer.finish(job.store)?;
     Ok(Parts { manifest, layers, application, env, annotations: annotations(job, &described) })
 }
