@@ -13,11 +13,15 @@ pub mod egress;
 mod identity;
 mod interpreter;
 pub mod journal;
+#[cfg(any(test, not(target_os = "linux")))]
+mod local;
 mod outcome;
 mod plan;
 mod refusal;
 mod report;
 mod runs;
+#[cfg(any(test, target_os = "macos"))]
+mod seatbelt;
 mod state;
 
 #[cfg(target_os = "linux")]
