@@ -47,17 +47,3 @@ pub enum NotExecutedKind {
     /// It is there and cannot be executed: exit code 126.
     NotExecutable,
 }
-
-/// An error and its sources in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let inner_text = inner.to_string();
-        if !text.ends_with(&inner_text) {
-            text = format!("{text}: {inner_text}");
-        }
-        source = inner.source();
-    }
-    text
-}

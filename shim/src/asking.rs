@@ -9,7 +9,6 @@ use distribution::{Mode, Network, Reference, Store, canonical};
 use runtime::Signals;
 use runtime::journal::Journal;
 use rustix::event::{PollFd, PollFlags};
-use rustix::pipe::{PipeFlags, pipe_with};
 use ulid::Ulid;
 
 use crate::bring::{Bring, Wanted, callers, has_hung_up, wait_on};
@@ -148,7 +147,7 @@ struct Watch {
 impl Watch {
     fn begin(signals: Signals, run: About, network: &Network) -> Result<Watch, Failure> {
         let failed = |why: std::io::Error| Failure::new(exit::RESOLVE, format!("a thread cannot be started: {why}"));
-        let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC).map_err(|why| failed(why.into()))?;
+        let (stopped, stop) = runtime::system::pipe().map_err(|why| failed(why.into()))?;
         let name = canonical(&run.reference, network)?;
         let watch = move || {
             loop {

@@ -219,7 +219,7 @@ impl Bring<'_> {
         let order = serde_json::to_vec(&order).map_err(|why| failed(why.into()))?;
         let detached = self.until.is_some();
         let tie = if detached { DETACHED.to_owned() } else { std::process::id().to_string() };
-        let mut child = Command::new("/proc/self/exe")
+        let mut child = Command::new(runtime::system::own_program())
             .arg0("smcp")
             .args([VERB, &tie, &self.name])
             .stdin(Stdio::piped())

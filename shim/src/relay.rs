@@ -4,16 +4,15 @@
 //! The client's descriptors keep their flags: `O_NONBLOCK` belongs to the open file and would leak to the client. splice(2) is
 //! not used: the filter has to see each line's beginning, and what it could move unseen, large messages of a client, is rare.
 
-use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use runtime::journal::{Calls, Ending};
+use runtime::system::{HANGUP, PIPE_BUF, send_now, write_now};
 use runtime::{Cage, How, Limit, Masked, Outcome, Plan, Remains, Signals};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags};
-use rustix::io::{Errno, ReadWriteFlags};
-use rustix::net::SendFlags;
+use rustix::io::Errno;
 use rustix::process::Signal;
 
 use crate::exit::{self, Failure};
@@ -241,7 +240,7 @@ pub fn pass(
         }
         let client = watch.client.filter(|_| watch.again.is_none() && running);
         if let Some(client) = client {
-            fds.push(PollFd::from_borrowed_fd(client, PollFlags::RDHUP));
+            fds.push(PollFd::from_borrowed_fd(client, HANGUP));
         }
         let look = running.then(|| cage.next_look());
         let timeout =
@@ -593,9 +592,6 @@ const FIRST: usize = 4096;
 /// As large as a pipe's own buffer, pipe(7).
 const BUFFER: usize = 64 * 1024;
 
-/// A pipe that poll(2) calls writable takes this much without blocking, pipe(7).
-const PIPE_BUF: usize = 4096;
-
 impl<'c> Flow<'c> {
     fn new(source: Source<'c>, sink: Sink<'c>) -> Self {
         let (start, end, read, sent, bytes) = (0, 0, 0, 0, 0);
@@ -853,8 +849,8 @@ impl Sink<'_> {
     fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
         match self {
             Sink::Server(pipe) => rustix::io::write(pipe, bytes),
-            Sink::Client(fd, Kind::Socket) => rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
-            Sink::Client(fd, kind @ Kind::Pipe) => match write_pipe(*fd, bytes) {
+            Sink::Client(fd, Kind::Socket) => send_now(*fd, bytes),
+            Sink::Client(fd, kind @ Kind::Pipe) => match write_now(*fd, bytes) {
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::SPIPE) => {
                     *kind = Kind::OlderPipe;
                     Err(Errno::AGAIN)
@@ -869,12 +865,6 @@ impl Sink<'_> {
     }
 }
 
-/// As much as fits into a client's pipe.
-fn write_pipe(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
-    // An offset of -1 is the file's own, preadv2(2).
-    rustix::io::pwritev2(fd, &[IoSlice::new(bytes)], u64::MAX, ReadWriteFlags::NOWAIT)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -882,7 +872,7 @@ mod tests {
     /// What poll(2) announced may be gone by the time it is read: the supervisor must not wait for it.
     #[test]
     fn reading_from_a_server_never_waits() {
-        let (read, _write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let (read, _write) = runtime::system::pipe().unwrap();
         let source = Source::server(Some(read));
         assert_eq!(rustix::io::read(source.fd().unwrap(), &mut [0_u8; 1]), Err(Errno::AGAIN));
     }

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use distribution::{Digest, Resolved};
 use runtime::journal::{self, Ending};
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use runtime::system::{end_with_parent, own_program};
+use rustix::process::{Signal, getpid, getppid};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -92,7 +93,7 @@ fn session(arguments: &[OsString], questions: Questions) -> Result<(u8, Heard), 
     let words = arguments.iter().map(|word| word.as_bytes().to_owned()).collect();
     let order =
         serde_json::to_vec(&Order { parent: getpid().as_raw_pid(), words, questions }).map_err(|why| fail(&why))?;
-    let mut child = Command::new("/proc/self/exe")
+    let mut child = Command::new(own_program())
         .arg(VERB)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -137,7 +138,7 @@ impl Order {
     /// Has the session, and tells on stdout what was heard.
     pub fn follow(self, typed: &cli::Test, settings: Result<Settings, Failure>) -> u8 {
         // Whoever ends the test ends the run, also one that has not begun.
-        let _ = set_parent_process_death_signal(Some(Signal::TERM));
+        let _ = end_with_parent(Signal::TERM);
         if getppid().is_none_or(|parent| parent.as_raw_pid() != self.parent) {
             return exit::SIGNAL + 15;
         }

@@ -44,6 +44,7 @@ pub(crate) mod sockets;
 mod sources;
 #[allow(unsafe_code)]
 pub(crate) mod sys;
+pub mod system;
 mod unheard;
 mod unpacking;
 mod wire;

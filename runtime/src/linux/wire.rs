@@ -14,7 +14,7 @@ use super::masks::FileId;
 use crate::plan::Plan;
 use crate::report::Report;
 
-pub use crate::refusal::{NotExecuted, NotExecutedKind, Refusal, chain};
+pub use crate::refusal::{NotExecuted, NotExecutedKind, Refusal};
 
 /// What the cage process is told. It reads nothing else: no environment, no configuration.
 #[derive(Serialize, Deserialize)]
@@ -121,4 +121,18 @@ impl<Fd: AsFd> Reporter<Fd> {
         line.push(b'\n');
         let _ = rustix::io::write(&self.0, &line);
     }
+}
+
+/// An error and its sources in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let inner_text = inner.to_string();
+        if !text.ends_with(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        source = inner.source();
+    }
+    text
 }

@@ -177,7 +177,7 @@ pub fn ready(
 ) -> Result<(), String> {
     let is_plain = !is_part && flags.iter().chain(args).all(|word| !word.contains("${"));
     // Not by its path: that may be another version by now.
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = Command::new(runtime::system::own_program());
     command.arg0("smcp");
     if is_plain {
         command.args(["run", "--dry-run"]);
