@@ -89,6 +89,12 @@ pub struct Warning {
 /// The threshold where nobody states one.
 const THRESHOLD: u8 = 80;
 
+/// The least tier that anybody may accept: without a sandbox nothing runs on Linux.
+const LEAST_TIER: u8 = if cfg!(target_os = "linux") { 1 } else { 0 };
+
+/// The least tier where nobody says: Windows has no more.
+const DEFAULT_TIER: u8 = if cfg!(windows) { 0 } else { 1 };
+
 impl Policy {
     /// What holds under both: never more than under one of them.
     #[must_use]
@@ -183,9 +189,9 @@ impl Policy {
         stated(&self.hub_levels, HubLevels::default())
     }
 
-    /// The least tier of a cage, 1 to 3.
+    /// The least tier of a cage, 1 to 3; elsewhere than on Linux it may be 0.
     pub fn min_tier(&self) -> Sourced<u8> {
-        stated(&self.min_tier, 1)
+        stated(&self.min_tier, DEFAULT_TIER)
     }
 
     /// What becomes of a version that asks for more than the accepted one.

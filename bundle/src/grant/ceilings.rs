@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use distribution::system::MetadataExt as _;
+use distribution::system::{self, MetadataExt as _};
 
 use super::files::existing_canonical;
 use super::{CallerEnv, Request, Verdict};
@@ -66,7 +66,7 @@ const CEILING: &str = "policy.ceilings in the configuration is the most that a r
 type Identity = (u64, u64);
 
 fn identity_of(path: &Path) -> Option<Identity> {
-    fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
+    system::identity_of_target(path)
 }
 
 fn denied(path: &Sourced<PathBuf>) -> (PathBuf, Option<Identity>, &Source) {

@@ -297,7 +297,7 @@ impl Reader<'_> {
             warning_threshold: self.one("warning_threshold", &section.warning_threshold, |t| number(t, 0, 100))?,
             unscored: self.word("unscored", &section.unscored)?,
             hub_levels: self.word("hub_levels", &section.hub_levels)?,
-            min_tier: self.one("min_tier", &section.min_tier, |text| number(text, 1, 3))?,
+            min_tier: self.one("min_tier", &section.min_tier, |text| number(text, super::LEAST_TIER, 3))?,
             hubs: Vec::new(),
             install_scripts: self.word("install_scripts", &section.install_scripts)?,
             min_release_age: self.one("min_release_age", &section.min_release_age, unit(parse_duration))?,

@@ -100,7 +100,7 @@ impl Tree {
     /// read or execute, everybody may: root's servers run as another user, and the directory above all layers is closed to
     /// others.
     pub(super) fn file(&mut self, path: &[u8], mode: u32) -> Result<File> {
-        let mode = Mode::from_raw_mode(shared(mode & 0o777 | 0o400));
+        let mode = system::mode(shared(mode & 0o777 | 0o400));
         let file = match create(self.root.as_fd(), path, mode) {
             // Its directory is missing, its name is taken, or what it lies below is no directory.
             Err(Errno::NOENT | Errno::EXIST | Errno::LOOP | Errno::NOTDIR) => {
@@ -193,7 +193,7 @@ impl Tree {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         for (path, directory) in &self.directories {
             let handle = beneath(self.root.as_fd(), path, flags)?;
-            fchmod(&handle, Mode::from_raw_mode(directory_mode(directory.mode)))?;
+            fchmod(&handle, system::mode(directory_mode(directory.mode)))?;
             let _ = futimens(&handle, &times(directory.mtime));
         }
         for (path, (place, target)) in &self.links {

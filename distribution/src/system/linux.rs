@@ -69,3 +69,8 @@ fn copy_on(file: &File, place: Range<u64>, mut to: &PipeWriter) -> io::Result<()
     file.read_exact_at(&mut bytes, place.start)?;
     to.write_all(&bytes)
 }
+
+/// A mode of its bits.
+pub fn mode(mode: u32) -> Mode {
+    Mode::from_raw_mode(mode)
+}

@@ -58,3 +58,8 @@ pub fn pass_on(file: &File, place: Range<u64>, mut to: &PipeWriter) -> io::Resul
     file.read_exact_at(&mut bytes, place.start)?;
     to.write_all(&bytes)
 }
+
+/// A mode of its bits.
+pub fn mode(mode: u32) -> Mode {
+    Mode::from_raw_mode((mode & 0o7777) as rustix::fs::RawMode)
+}

@@ -184,3 +184,9 @@ pub fn identity_of(file: &File) -> Option<(u64, u64)> {
     #[allow(clippy::unnecessary_cast, reason = "macOS has a smaller type")]
     file.metadata().ok().map(|about| (about.dev() as u64, about.ino()))
 }
+
+/// What tells that to which a path leads from every other; links are followed.
+pub fn identity_of_target(path: &Path) -> Option<(u64, u64)> {
+    #[allow(clippy::unnecessary_cast, reason = "macOS has a smaller type")]
+    fs::metadata(path).ok().map(|about| (about.dev() as u64, about.ino()))
+}

@@ -369,3 +369,15 @@ pub fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
 pub fn identity_of(file: &File) -> Option<(u64, u64)> {
     sys::about(file).ok().map(|about| (about.st_dev, about.st_ino))
 }
+
+/// What tells that to which a path leads from every other; links are followed.
+pub fn identity_of_target(path: &Path) -> Option<(u64, u64)> {
+    // FILE_FLAG_BACKUP_SEMANTICS, by which directories are opened.
+    let opened = OpenOptions::new().access_mode(0).custom_flags(0x0200_0000).open(path).ok()?;
+    identity_of(&opened)
+}
+
+/// A mode of its bits.
+pub fn mode(mode: u32) -> Mode {
+    Mode::from_raw_mode(mode)
+}
