@@ -35,7 +35,31 @@ impl NoInterpreter {
 }
 
 /// The libraries of the system, wherever the interpreter itself is.
+#[cfg(not(target_os = "macos"))]
 const LIBRARIES: [&str; 4] = ["/usr/lib", "/usr/lib64", "/lib", "/lib64"];
+
+/// Homebrew's; the system's own are every program's there.
+#[cfg(target_os = "macos")]
+const LIBRARIES: [&str; 6] = [
+    "/opt/homebrew/Cellar",
+    "/opt/homebrew/lib",
+    "/opt/homebrew/opt",
+    "/usr/local/Cellar",
+    "/usr/local/lib",
+    "/usr/local/opt",
+];
+
+/// How programs of this machine begin: ELF's.
+#[cfg(not(any(target_os = "macos", windows)))]
+const NATIVE: [&[u8]; 1] = [b"\x7fELF"];
+
+/// How programs of this machine begin: Mach-O's of 64 bits, and those for several processors.
+#[cfg(target_os = "macos")]
+const NATIVE: [&[u8]; 2] = [b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe"];
+
+/// How programs of this machine begin: those of MS-DOS and all that came after.
+#[cfg(windows)]
+const NATIVE: [&[u8]; 1] = [b"MZ"];
 
 /// The loader's list of libraries: with it a host whose libraries lie elsewhere works too.
 const LOADER_CACHE: &str = "/etc/ld.so.cache";
@@ -103,7 +127,8 @@ fn is_interpreter(name: &str) -> bool {
 
 fn is_native(program: &Path) -> bool {
     let mut magic = [0; 4];
-    File::open(program).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *b"\x7fELF"
+    File::open(program).and_then(|mut file| file.read_exact(&mut magic)).is_ok()
+        && NATIVE.iter().any(|start| magic.starts_with(start))
 }
 
 #[cfg(test)]

@@ -26,11 +26,15 @@ mod state;
 
 #[cfg(target_os = "linux")]
 mod linux;
+#[cfg(target_os = "macos")]
+mod macos;
 
 pub use identity::{Caller, Identity, Mapping, UserFlag};
 pub use interpreter::{HostInterpreter, NoInterpreter};
 #[cfg(target_os = "linux")]
 pub use linux::*;
+#[cfg(target_os = "macos")]
+pub use macos::*;
 pub use plan::{Exec, HOSTNAME, Limit, Mount, Plan, Programs, Provider, RESOLVER, Rlimits, Variable, Watched, What};
 pub use report::{Layer, Report, Status, Tier};
 pub use state::make_states;

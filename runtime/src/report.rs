@@ -40,6 +40,7 @@ impl Report {
             (true, true, true) => Tier::Three,
             (true, true, false) => Tier::Two,
             (true, false, _) | (false, true, _) => Tier::One,
+            (false, false, _) if full(Layer::Seatbelt) => Tier::One,
             (false, false, _) => Tier::Zero,
         }
     }
@@ -64,9 +65,9 @@ impl Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(into = "u8")]
 pub enum Tier {
-    /// Nothing keeps the host's files apart: nothing runs.
+    /// Nothing keeps the host's files apart: nothing runs on Linux.
     Zero,
-    /// Files are kept apart by one of the two: Landlock, or namespaces.
+    /// Files are kept apart by one of the two: Landlock, or namespaces; on macOS by Seatbelt.
     One,
     /// By both. Guard and rlimits stand in for the cgroup.
     Two,
@@ -132,6 +133,14 @@ pub enum Layer {
     Guard,
     /// Where something of the network is granted: every destination is a socket of the supervisor's, or none.
     Egress,
+    /// macOS: a Seatbelt profile keeps files, processes and the network apart.
+    Seatbelt,
+    /// Windows: a job object ends the whole tree and caps it.
+    JobObject,
+    /// Windows: the server's token has no privileges.
+    RestrictedToken,
+    /// Windows: the server writes what is labelled for it alone.
+    LowIntegrity,
 }
 
 impl Layer {
@@ -145,7 +154,24 @@ impl Layer {
         Layer::ALL.into_iter().filter(|layer| layer.is_of_namespaces())
     }
 
-    /// Every layer, in the order of [`Report::iter`].
+    /// Every layer that this platform has, in the order of [`Report::iter`].
+    #[cfg(target_os = "macos")]
+    pub const ALL: [Layer; 5] =
+        [Layer::ResourceLimits, Layer::Descriptors, Layer::Guard, Layer::Egress, Layer::Seatbelt];
+
+    /// Every layer that this platform has, in the order of [`Report::iter`].
+    #[cfg(windows)]
+    pub const ALL: [Layer; 6] = [
+        Layer::Descriptors,
+        Layer::Guard,
+        Layer::Egress,
+        Layer::JobObject,
+        Layer::RestrictedToken,
+        Layer::LowIntegrity,
+    ];
+
+    /// Every layer that this platform has, in the order of [`Report::iter`].
+    #[cfg(target_os = "linux")]
     pub const ALL: [Layer; 17] = [
         Layer::UserNamespace,
         Layer::MountNamespace,
@@ -186,6 +212,10 @@ impl Layer {
             Layer::Cgroup => "cgroup",
             Layer::Guard => "guard",
             Layer::Egress => "egress",
+            Layer::Seatbelt => "seatbelt",
+            Layer::JobObject => "job-object",
+            Layer::RestrictedToken => "restricted-token",
+            Layer::LowIntegrity => "low-integrity",
         }
     }
 }

@@ -25,6 +25,7 @@ mod listing;
 mod login;
 mod logs;
 mod manual;
+#[cfg_attr(not(target_os = "linux"), path = "oci/without.rs")]
 mod oci;
 mod pins;
 mod policy;
@@ -45,6 +46,7 @@ mod sources;
 mod store;
 mod test;
 mod tool;
+#[cfg_attr(not(target_os = "linux"), path = "unpack/here.rs")]
 mod unpack;
 mod verdict;
 mod why;

@@ -485,7 +485,11 @@ fn keep_apart(denied: &[PathBuf], interpreter: &[PathBuf]) -> Result<(), Failure
 }
 
 /// Where interpreters are looked for when the caller has no PATH, as clients on a desktop do.
-const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+const DEFAULT_PATH: &str = if cfg!(target_os = "macos") {
+    "/opt/homebrew/bin:/usr/local/bin:/usr/bin:/bin"
+} else {
+    "/usr/local/bin:/usr/bin:/bin"
+};
 
 /// The least tier that is acceptable: a flag makes the configuration's stricter, never weaker.
 fn least_tier(typed: &cli::Run, settings: &Settings) -> Result<Tier, Failure> {
