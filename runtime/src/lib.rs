@@ -28,6 +28,11 @@ mod state;
 mod linux;
 #[cfg(target_os = "macos")]
 mod macos;
+#[cfg(windows)]
+mod windows;
+#[cfg(any(test, windows))]
+#[path = "windows/plan.rs"]
+mod windows_plan;
 
 pub use identity::{Caller, Identity, Mapping, UserFlag};
 pub use interpreter::{HostInterpreter, NoInterpreter};
@@ -38,3 +43,5 @@ pub use macos::*;
 pub use plan::{Exec, HOSTNAME, Limit, Mount, Plan, Programs, Provider, RESOLVER, Rlimits, Variable, Watched, What};
 pub use report::{Layer, Report, Status, Tier};
 pub use state::make_states;
+#[cfg(windows)]
+pub use windows::*;
