@@ -79,7 +79,7 @@ fn what_nobody_says_is_as_documented() {
         policy.new_permissions().value.to_string(),
     );
     let text = String::from;
-    assert_eq!(words, (0, text("strict"), 80, text("warn"), text("trust"), 1, text("allow"), text("ask")));
+    assert_eq!(words, (0, text("strict"), 80, text("warn"), text("trust"), 1, text("warn"), text("ask")));
     assert_eq!(policy.warning.channels().value.len(), 4);
     // Empty lists demand nothing, but where they are ceilings.
     assert_eq!(read("{allowed_origins: [], tools: {allow: [], deny: []}}").unwrap(), Policy::default());
