@@ -36,10 +36,21 @@ fn by_containerd() {
     let reference = everything_package();
     containerd.ctr(&["images", "pull", "--plain-http", "--snapshotter", "native", &reference]).ok();
     let runtime = by_name(&world);
+    let id = |list: &str| format!("{}{}", world.mark(), list.replace('/', "-"));
     lists_are_those_of_a_run(&world, |list| {
-        let id = format!("{}{}", world.mark(), list.replace('/', "-"));
+        let id = id(list);
         containerd.command(&["run", "--rm", "--snapshotter", "native", "--runc-binary", &runtime, &reference, &id])
     });
+    // The inspector ends ctr before that has removed anything.
+    for list in LISTS {
+        let id = id(list);
+        let gone = within(PATIENCE, || {
+            containerd.ctr(&["tasks", "rm", "--force", &id]);
+            containerd.ctr(&["containers", "rm", &id]);
+            (!containerd.ctr(&["containers", "ls", "--quiet"]).ok().text().contains(&id)).then_some(())
+        });
+        assert!(gone.is_some(), "{id} stays");
+    }
     containerd.end();
 }
 
@@ -62,6 +73,8 @@ fn by_podman() {
     let line = [&own[..], &modest, &["--ulimit", "nproc=1024:1024", &reference]].concat();
     let words = [podman.to_str().expect("UTF-8")].into_iter().chain(line).map(str::to_owned).collect::<Vec<_>>();
     lists_are_those_of_a_run(&world, |_| words.clone());
+    // The inspector ends podman before that has removed anything.
+    world.program(&podman, &own).args(["rm", "--all", "--force"]).within(SLOW).run().ok();
 }
 
 /// Docker before 23 takes no layers of zstd: containerd makes an image without compression of it.
@@ -94,7 +107,8 @@ fn by_docker() {
     assert_eq!(sum.text().trim(), "42");
     docker.ask(&["stop", "--time", "60", "one"]).ok();
     assert_eq!(docker.ask(&["wait", "one"]).ok().text().trim(), "9");
-    docker.ask(&["rm", "one"]).ok();
+    let left = docker.ask(&["ps", "--all", "--quiet"]).ok().text();
+    left.split_whitespace().for_each(|id| drop(docker.ask(&["rm", "--force", id])));
     docker.end();
 }
 
