@@ -17,7 +17,7 @@ use serde_json::json;
 use super::caged::Cage;
 use super::config::{Config, PROCESS, Process, resources_without_oom_killer};
 use super::files::write_private;
-use super::keep::{is_there, remove_empty_cgroups};
+use super::keep::{hold_hooks, is_there, remove_empty_cgroups};
 use super::payload::Payload;
 use super::record::{self, Record, VERSION};
 use super::seccomp::Filter;
@@ -124,6 +124,9 @@ impl Runtime {
             record.announce(directory).map_err(Error::io("writing its making.json"))?;
         }
         let process = config.process();
+        let hooks = config.hooks("startContainer");
+        let held = if hooks.is_empty() { None } else { Some(hold_hooks(directory)) };
+        let held = held.transpose().map_err(Error::io("preparing its hooks"))?;
         let state = json!({
             "ociVersion": VERSION,
             "id": asked.id,
@@ -135,7 +138,7 @@ impl Runtime {
             Some(cage) => Some((cage, seal::canary(directory)?)),
             None => None,
         };
-        let payload = Payload::new(process.clone(), filter, cage).after(config.hooks("startContainer"), state);
+        let payload = Payload::new(process.clone(), filter, cage).after(hooks, state, held);
         if asked.keyring {
             sys::join_new_keyring(asked.id).map_err(Error::io("making a session keyring"))?;
         }

@@ -14,6 +14,8 @@ pub use libcgroups::stats::{BlkioDeviceStat as BlockStat, MemoryData, Stats as S
 use libcontainer::error::LibcontainerError;
 use libcontainer::oci_spec::runtime::{LinuxMemory, LinuxResources};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use serde_json::Value;
 
@@ -33,6 +35,16 @@ pub enum Removal {
     Forced,
 }
 
+/// A file that the first process holds locked until it is done with the hooks that it runs.
+const HOOKS: &str = "hooks";
+
+/// Makes it, for a container that is made in this directory.
+pub(super) fn hold_hooks(directory: &Path) -> io::Result<OwnedFd> {
+    let file = fs::File::create_new(directory.join(HOOKS))?;
+    rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
+    Ok(file.into())
+}
+
 impl Runtime {
     /// Lets a container's program start.
     ///
@@ -41,9 +53,23 @@ impl Runtime {
     pub fn start(&self, id: &str) -> Result<(), Error> {
         let record = self.record(id)?;
         match self.status(&record)? {
-            Status::Created => self.container(id)?.start().map_err(Error::of("starting the container")),
+            Status::Created => {
+                self.container(id)?.start().map_err(Error::of("starting the container"))?;
+                self.await_hooks(id)
+            }
             Status::Stopped => Err(Error::State("cannot start a container that has stopped".into())),
             Status::Running | Status::Paused => Err(Error::State("cannot start an already running container".into())),
+        }
+    }
+
+    /// Waits until the hooks that run in the container are done, where there are some: its program is executed then, or it has ended.
+    fn await_hooks(&self, id: &str) -> Result<(), Error> {
+        let Ok(held) = fs::File::open(self.directory(id)?.join(HOOKS)) else { return Ok(()) };
+        loop {
+            match rustix::fs::flock(&held, FlockOperation::LockShared) {
+                Err(Errno::INTR) => {}
+                done => return done.map_err(|why| Error::step("waiting for the hooks", io::Error::from(why))),
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -38,6 +39,8 @@ pub struct Payload {
     heard: bool,
     /// Hooks that run in the container once it is started, and the state that they get.
     hooks: Rc<(Vec<Value>, Value)>,
+    /// Open until the program is executed.
+    _held: Option<Rc<OwnedFd>>,
     /// `NAME=VALUE`.
     environment: Rc<RefCell<Vec<String>>>,
 }
@@ -51,13 +54,14 @@ impl Payload {
             cage: cage.map(Rc::new),
             heard: false,
             hooks: Rc::new((Vec::new(), Value::Null)),
+            _held: None,
             environment: Rc::default(),
         }
     }
 
-    /// The same, after these hooks.
-    pub fn after(self, hooks: Vec<Value>, state: Value) -> Payload {
-        Payload { hooks: Rc::new((hooks, state)), ..self }
+    /// The same, after these hooks. What is `held` is closed when they are done and the program is executed.
+    pub fn after(self, hooks: Vec<Value>, state: Value, held: Option<OwnedFd>) -> Payload {
+        Payload { hooks: Rc::new((hooks, state)), _held: held.map(Rc::new), ..self }
     }
 
     /// The same for a process that joins a container: its caller waits until it is executed.
