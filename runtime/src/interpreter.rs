@@ -131,7 +131,7 @@ fn is_native(program: &Path) -> bool {
         && NATIVE.iter().any(|start| magic.starts_with(start))
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;

@@ -547,6 +547,7 @@ mod tests {
         Journal::verify(&journal.log, &journal.state, Begin::AtTheFirst).unwrap()
     }
 
+    #[cfg(unix)]
     #[test]
     fn entries_are_chained_and_private() {
         use std::os::unix::fs::PermissionsExt;
@@ -796,7 +797,9 @@ mod tests {
         fs::write(dir.path().join("log"), "a file where the directory should be").unwrap();
         let error = Journal::open(&dir.path().join("log/audit.log"), &dir.path().join("state"), MAX_SIZE).unwrap_err();
         assert!(error.to_string().contains("cannot be opened"), "{error}");
+        #[cfg(unix)]
         std::os::unix::fs::symlink("/dev/null", dir.path().join("link")).unwrap();
+        #[cfg(unix)]
         Journal::open(&dir.path().join("link"), &dir.path().join("state"), MAX_SIZE).unwrap_err();
     }
 }

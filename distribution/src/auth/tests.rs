@@ -1,4 +1,5 @@
 use std::fs;
+#[cfg(unix)]
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
@@ -73,6 +74,7 @@ fn a_file_that_is_not_understood_is_an_error_that_tells_no_secret() {
     assert!(missing(true).find("a.example", "x/y").is_err());
 }
 
+#[cfg(unix)]
 #[test]
 fn own_logins_are_private_and_one_a_registry() {
     let dir = tempfile::tempdir().unwrap();

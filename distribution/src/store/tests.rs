@@ -1,5 +1,6 @@
 use std::fs;
 use std::io::{self, Read, Write};
+#[cfg(unix)]
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -57,6 +58,7 @@ fn unpack(store: &Store, diff_id: &Digest, text: &str) -> PathBuf {
     }
 }
 
+#[cfg(unix)]
 #[test]
 fn a_new_store_is_private_and_a_layout() {
     let (_dir, store) = store();
@@ -68,6 +70,7 @@ fn a_new_store_is_private_and_a_layout() {
     Store::open(store.root()).unwrap();
 }
 
+#[cfg(unix)]
 #[test]
 fn a_store_that_others_can_write_is_refused() {
     let (dir, store) = store();
@@ -193,6 +196,7 @@ fn u64_what_a_killed_process_left_is_swept_and_what_lives_is_not() {
     assert!(disk::entries(&store.at("trash")).unwrap().is_empty());
 }
 
+#[cfg(unix)]
 #[test]
 fn u64_a_dropped_ingest_leaves_nothing() {
     let (_dir, store) = store();
@@ -259,6 +263,7 @@ fn removal_keeps_what_others_need() {
     assert_eq!(left.len(), 2, "the layout's two files alone: {left:?}");
 }
 
+#[cfg(unix)]
 #[test]
 fn a_layer_in_use_outlives_its_removal() {
     let (_dir, store) = store();

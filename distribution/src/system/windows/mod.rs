@@ -10,6 +10,8 @@ mod locks;
 mod names;
 #[allow(unsafe_code)]
 mod sys;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
