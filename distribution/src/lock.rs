@@ -99,8 +99,7 @@ mod tests {
     #[test]
     fn a_held_directory_is_not_taken() {
         let dir = tempfile::tempdir().unwrap();
-        let held = File::open(dir.path()).unwrap();
-        held.lock_shared().unwrap();
+        let held = system::hold_directory(dir.path(), Hold::Shared).unwrap();
         assert!(try_exclusive(dir.path()).is_none());
         drop(held);
         assert!(try_exclusive(dir.path()).is_some());

@@ -255,7 +255,13 @@ impl BlobWriter<'_> {
             return Ok((file, (digest, size)));
         }
         self.store.make_blobs_by(digest.algorithm())?;
-        disk::land(&file, &self.path, &self.store.blob_path(&digest))?;
+        match disk::land(&file, &self.path, &self.store.blob_path(&digest)) {
+            // Windows may replace no file that is open: another has brought it meanwhile.
+            Err(_) if cfg!(windows) && self.store.contains(&Descriptor::new("", digest.clone(), size)) => {
+                return Ok((file, (digest, size)));
+            }
+            landed => landed?,
+        }
         // Its scratch name is free again and may already be another's.
         self.path = PathBuf::new();
         Ok((file, (digest, size)))

@@ -50,7 +50,7 @@ impl World {
     }
 
     fn start(&self) -> (Cage, Report) {
-        let place = Place::make(&self.dir.path().join("private"), Ulid::new()).unwrap();
+        let place = Place::make(&self.dir.path().join("private"), Ulid::generate()).unwrap();
         let prepared = for_a_test(&self.local, &self.limits, place).unwrap_or_else(|why| panic!("{why}"));
         let report = prepared.report().clone();
         (prepared.go().unwrap_or_else(|why| panic!("{why}")), report)

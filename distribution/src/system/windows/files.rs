@@ -16,14 +16,14 @@ type Result<T> = std::result::Result<T, Errno>;
 /// FILE_FLAG_BACKUP_SEMANTICS, by which directories are opened, and FILE_FLAG_OPEN_REPARSE_POINT, by which links are not followed.
 pub(super) const AS_IT_IS: u32 = 0x0200_0000 | 0x0020_0000;
 
-/// FILE_SHARE_READ and FILE_SHARE_WRITE.
-const OTHERS_MAY_USE: u32 = 1 | 2;
-/// And FILE_SHARE_DELETE, which is also the right to rename.
-const OTHERS_MAY_REMOVE: u32 = OTHERS_MAY_USE | 4;
+/// FILE_SHARE_READ, FILE_SHARE_WRITE, and FILE_SHARE_DELETE, which is also the right to rename.
+const OTHERS_MAY_REMOVE: u32 = 1 | 2 | 4;
 /// FILE_LIST_DIRECTORY, FILE_TRAVERSE, FILE_READ_ATTRIBUTES and SYNCHRONIZE.
 const TO_LIST: u32 = 1 | 0x20 | 0x80 | 0x0010_0000;
-/// DELETE.
-const TO_REMOVE: u32 = 0x0001_0000;
+/// FILE_ADD_FILE, which stands in for the right to be the only one: listing and moving need it not.
+const TO_BE_ALONE: u32 = 2;
+/// FILE_SHARE_READ and FILE_SHARE_DELETE.
+const OTHERS_ARE_NOT_ALONE: u32 = 1 | 4;
 
 /// An open file or directory.
 #[derive(Debug)]
@@ -32,12 +32,17 @@ pub struct OwnedFd(File);
 impl OwnedFd {
     /// Opens a directory, no link to one.
     pub(super) fn directory(path: &Path) -> io::Result<OwnedFd> {
-        OwnedFd::with(path, TO_LIST, OTHERS_MAY_USE)
+        OwnedFd::with(path, TO_LIST, OTHERS_MAY_REMOVE)
     }
 
-    /// The same for whoever wants to be the only one who holds it. Two that want to remove it do not go together.
+    /// The same, and nobody else can hold it alone meanwhile.
+    pub(super) fn shared(path: &Path) -> io::Result<OwnedFd> {
+        OwnedFd::with(path, TO_LIST, OTHERS_ARE_NOT_ALONE)
+    }
+
+    /// The same for whoever wants to be the only one who holds it.
     pub(super) fn alone(path: &Path) -> io::Result<OwnedFd> {
-        OwnedFd::with(path, TO_LIST | TO_REMOVE, OTHERS_MAY_USE)
+        OwnedFd::with(path, TO_LIST | TO_BE_ALONE, OTHERS_ARE_NOT_ALONE)
     }
 
     fn with(path: &Path, access: u32, share: u32) -> io::Result<OwnedFd> {
@@ -57,9 +62,9 @@ impl OwnedFd {
         sys::path(&self.0)
     }
 
-    /// Moves it to a path of the same file system.
-    pub(super) fn rename(&self, to: &Path) -> io::Result<()> {
-        sys::rename(&self.0, to)
+    /// What tells it from every other.
+    pub(super) fn identity(&self) -> Option<(u64, u64)> {
+        sys::about(&self.0).ok().map(|about| (about.st_dev, about.st_ino))
     }
 }
 
@@ -282,9 +287,8 @@ fn open_at(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     if flags.contains(OFlags::CREATE) {
         options.create_new(flags.contains(OFlags::EXCL)).create(true);
     } else if fs::symlink_metadata(path)?.is_dir() {
-        // Nobody else renames it while it is held.
         options = OpenOptions::new();
-        options.access_mode(TO_LIST).share_mode(OTHERS_MAY_USE).custom_flags(AS_IT_IS);
+        options.access_mode(TO_LIST).share_mode(OTHERS_MAY_REMOVE).custom_flags(AS_IT_IS);
     }
     let file = options.open(path)?;
     match sys::about(&file)?.kind() {

@@ -1,7 +1,6 @@
 //! Windows: files by handles that stand for paths, in the words of the other platforms.
 //!
-//! A directory is held open without the right of others to rename or delete it, so that its path leads to it for as long as it is held;
-//! what is reached from it is looked at before it is followed. There are no modes: a file is as private as the directory that it
+//! What is reached from an open directory is looked at before it is followed, at the path that the directory has at that moment. There are no modes: a file is as private as the directory that it
 //! lies in, which in a user's profile is closed to other users. Files and links count as executable by everybody, as they are here.
 
 mod errno;
@@ -42,21 +41,21 @@ pub fn open_directory(path: &Path) -> io::Result<Directory> {
     OwnedFd::directory(path)
 }
 
-/// Whether a directory that is held is what lies at `path` now: nobody else can move it.
-pub fn is_directory_at(_: &Directory, path: &Path) -> bool {
-    path.is_dir()
+/// Whether a directory that is held is what lies at `path` now.
+pub fn is_directory_at(directory: &Directory, path: &Path) -> bool {
+    directory.identity().is_some() && directory.identity() == identity(path)
 }
 
 /// Moves a directory that is held alone. Whoever reads in it meanwhile is waited for.
 ///
 /// # Errors
 /// The system's.
-pub fn rename_held(directory: &Directory, _: &Path, to: &Path) -> io::Result<()> {
+pub fn rename_held(_: &Directory, from: &Path, to: &Path) -> io::Result<()> {
     const AGAIN: Duration = Duration::from_millis(20);
     const MOST: u32 = 1500;
     let mut tries = 0;
     loop {
-        match directory.rename(to) {
+        match fs::rename(from, to) {
             // ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION: something in it is open.
             Err(why) if matches!(why.raw_os_error(), Some(5 | 32)) && tries < MOST => tries += 1,
             done => return done,
@@ -85,7 +84,7 @@ pub fn hold_directory(path: &Path, hold: Hold) -> io::Result<Directory> {
     loop {
         let held = match hold {
             Hold::Alone => OwnedFd::alone(path),
-            Hold::Shared => OwnedFd::directory(path),
+            Hold::Shared => OwnedFd::shared(path),
         };
         match held {
             Err(why) if why.raw_os_error() == Some(HELD) => std::thread::sleep(AGAIN),

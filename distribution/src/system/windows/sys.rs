@@ -3,17 +3,15 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::mem::{offset_of, size_of};
-use std::os::windows::ffi::{OsStrExt, OsStringExt};
+use std::os::windows::ffi::OsStringExt;
 use std::os::windows::io::{AsRawHandle, FromRawHandle};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use windows_sys::Win32::Foundation::INVALID_HANDLE_VALUE;
 use windows_sys::Win32::Storage::FileSystem::{
     BY_HANDLE_FILE_INFORMATION, FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_READONLY, FILE_ATTRIBUTE_REPARSE_POINT,
-    FILE_GENERIC_READ, FILE_RENAME_INFO, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, FileRenameInfo,
-    GetFileInformationByHandle, GetFinalPathNameByHandleW, LOCKFILE_EXCLUSIVE_LOCK, LOCKFILE_FAIL_IMMEDIATELY,
-    LockFileEx, ReOpenFile, SetFileInformationByHandle,
+    FILE_GENERIC_READ, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, GetFileInformationByHandle,
+    GetFinalPathNameByHandleW, LOCKFILE_EXCLUSIVE_LOCK, LOCKFILE_FAIL_IMMEDIATELY, LockFileEx, ReOpenFile,
 };
 use windows_sys::Win32::System::IO::OVERLAPPED;
 
@@ -95,24 +93,4 @@ pub(super) fn path(file: &File) -> io::Result<PathBuf> {
             more => buffer.resize(more + 1, 0),
         }
     }
-}
-
-/// Moves an open file or directory, whose handle has the right to be deleted, to a path that nothing has.
-pub(super) fn rename(file: &File, to: &Path) -> io::Result<()> {
-    let name: Vec<u16> = to.as_os_str().encode_wide().collect();
-    let bytes = name.len() * size_of::<u16>();
-    let start = offset_of!(FILE_RENAME_INFO, FileName);
-    // Of the structure's alignment, with room for the name and a NUL.
-    let mut room = vec![0_u64; (start + bytes + size_of::<u16>()).max(size_of::<FILE_RENAME_INFO>()).div_ceil(8)];
-    let size = u32::try_from(room.len() * 8).map_err(io::Error::other)?;
-    let length = u32::try_from(bytes).map_err(io::Error::other)?;
-    let info: *mut FILE_RENAME_INFO = room.as_mut_ptr().cast();
-    // SAFETY: `room` is aligned for the structure and has bytes for it and for the whole name behind `start`; all-zero is a valid value
-    // of it. The call reads `size` bytes, which are all of `room`.
-    let done = unsafe {
-        (*info).FileNameLength = length;
-        std::ptr::copy_nonoverlapping(name.as_ptr(), info.cast::<u8>().add(start).cast::<u16>(), name.len());
-        SetFileInformationByHandle(file.as_raw_handle(), FileRenameInfo, info.cast(), size)
-    };
-    if done == 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
