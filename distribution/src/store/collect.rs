@@ -101,7 +101,7 @@ impl Store {
     fn drop_unneeded(&self, removed: &mut Removed) -> Result<()> {
         let mut kept = Reach::default();
         for name in self.list()? {
-            self.reach(&name.descriptor, &mut kept, MAX_NESTING);
+            self.reach(&name.descriptor, &mut kept, MAX_NESTING)?;
         }
         let hex =
             |digests: &BTreeSet<Digest>| digests.iter().map(|digest| digest.hex().to_owned()).collect::<BTreeSet<_>>();

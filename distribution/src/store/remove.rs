@@ -60,10 +60,10 @@ impl Store {
     pub(super) fn release(&self, target: &Descriptor, removed: &mut Removed) -> Result<()> {
         let mut kept = Reach::default();
         for other in self.list()? {
-            self.reach(&other.descriptor, &mut kept, MAX_NESTING);
+            self.reach(&other.descriptor, &mut kept, MAX_NESTING)?;
         }
         let mut freed = Reach::default();
-        self.reach(target, &mut freed, MAX_NESTING);
+        self.reach(target, &mut freed, MAX_NESTING)?;
         for layer in freed.layers.difference(&kept.layers) {
             let path = self.layer_path(layer);
             let bytes = disk::size(&path);
@@ -123,12 +123,15 @@ impl Store {
     }
 
     /// Gathers what an index or manifest needs. What is missing or damaged keeps nothing else.
-    pub(super) fn reach(&self, descriptor: &Descriptor, into: &mut Reach, depth: u32) {
+    ///
+    /// # Errors
+    /// Where it cannot be read now: nobody knows what it keeps.
+    pub(super) fn reach(&self, descriptor: &Descriptor, into: &mut Reach, depth: u32) -> Result<()> {
         into.blobs.insert(descriptor.digest.clone());
-        let Some(document) = self.document(descriptor) else { return };
+        let Some(document) = self.try_document(descriptor)? else { return Ok(()) };
         match document {
             Document::Manifest(manifest) => {
-                let diff_ids = self.diff_ids(&manifest.config);
+                let diff_ids = self.try_diff_ids(&manifest.config)?;
                 into.layers.extend([Rules::Strict, Rules::Lenient].map(|rules| rootfs::tree_id(&diff_ids, rules)));
                 into.layers.extend(diff_ids);
                 into.blobs.insert(manifest.config.digest);
@@ -136,11 +139,12 @@ impl Store {
             }
             Document::Index(index) if depth > 0 => {
                 for child in &index.manifests {
-                    self.reach(child, into, depth - 1);
+                    self.reach(child, into, depth - 1)?;
                 }
             }
             Document::Index(_) => {}
         }
+        Ok(())
     }
 
     /// The images of all names whose manifest and configuration are here and whole.
@@ -171,17 +175,35 @@ impl Store {
     }
 
     pub(super) fn document(&self, descriptor: &Descriptor) -> Option<Document> {
+        self.try_document(descriptor).ok().flatten()
+    }
+
+    /// A manifest or index; none where it is missing, damaged or not understood.
+    fn try_document(&self, descriptor: &Descriptor) -> Result<Option<Document>> {
         let kind = &descriptor.media_type;
         if !media_type::is_index(kind) && !media_type::is_manifest(kind) {
-            return None;
+            return Ok(None);
         }
-        let bytes = self.manifest(&descriptor.digest).ok()??;
-        Document::parse(&bytes, kind).ok()
+        let bytes = unless_damaged(self.manifest(&descriptor.digest))?;
+        Ok(bytes.and_then(|bytes| Document::parse(&bytes, kind).ok()))
     }
 
     pub(super) fn diff_ids(&self, config: &Descriptor) -> Vec<Digest> {
-        let bytes = self.blob(config).ok().flatten().and_then(|blob| blob.bytes().ok());
-        bytes.and_then(|bytes| rootfs::diff_ids(&bytes).ok()).unwrap_or_default()
+        self.try_diff_ids(config).unwrap_or_default()
+    }
+
+    fn try_diff_ids(&self, config: &Descriptor) -> Result<Vec<Digest>> {
+        let Some(blob) = unless_damaged(self.blob(config))? else { return Ok(Vec::new()) };
+        let bytes = unless_damaged(blob.bytes().map(Some))?;
+        Ok(bytes.and_then(|bytes| rootfs::diff_ids(&bytes).ok()).unwrap_or_default())
+    }
+}
+
+/// What is damaged is as good as gone.
+fn unless_damaged<T>(read: Result<Option<T>>) -> Result<Option<T>> {
+    match read {
+        Err(Error::Damaged(_) | Error::Verification { .. }) => Ok(None),
+        other => other,
     }
 }
 

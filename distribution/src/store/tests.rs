@@ -241,6 +241,23 @@ fn names() {
     }
 }
 
+/// A manifest that cannot be read at this moment keeps what it kept: nobody knows what that was.
+#[test]
+fn what_cannot_be_read_is_not_taken_for_nothing() {
+    let (dir, store) = store();
+    let one = image(&store, "a/one:1", &["base"]);
+    image(&store, "a/two:1", &["two"]);
+    let (path, aside) = (store.blob_path(&one.digest), dir.path().join("aside"));
+    fs::rename(&path, &aside).unwrap();
+    std::os::unix::fs::symlink(&path, &path).unwrap();
+    store.collect(&Allowance::default()).unwrap_err();
+    store.remove("a/two:1").unwrap_err();
+    fs::rename(&aside, &path).unwrap();
+    assert!(store.layer(&Digest::of("base")).is_some() && store.contains(&describe(b"base")));
+    store.collect(&Allowance::default()).unwrap();
+    assert!(store.contains(&one) && store.layer(&Digest::of("base")).is_some());
+}
+
 #[test]
 fn removal_keeps_what_others_need() {
     let (_dir, store) = store();
