@@ -438,13 +438,14 @@ impl Journal {
             }
             // Before the line: one that the head has not heard of was not written by smcp.
             head_file.write(&Head { next: Some(link.clone()), ..head })?;
-            if let Err(why) = log.write_all(&line) {
-                // What of it is there would look as if a crash had torn it.
+            let kept = log.write_all(&line).and_then(|()| match event {
+                Event::Begin => log.sync_data(),
+                _ => Ok(()),
+            });
+            if let Err(why) = kept {
+                // What of it is there would look as if a crash had torn it, or as if another had added it.
                 let _ = log.set_len(size);
                 return Err(why);
-            }
-            if *event == Event::Begin {
-                log.sync_data()?;
             }
             size += line.len() as u64;
             head = link.into();
