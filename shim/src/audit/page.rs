@@ -254,7 +254,7 @@ fn stacked(html: &mut Html, bars: &[Bar]) {
     let most = bars.iter().map(|bar| bar.parts.iter().sum()).max().unwrap_or(0);
     let (top, step) = scale(most);
     let y = |count: u64| TOP + HEIGHT * (1.0 - count as f64 / top as f64);
-    html.mark("<svg viewBox=\"0 0 1000 236\" role=\"img\" aria-label=\"Bars of runs over time; the table below has the figures\">\n");
+    html.mark("<svg viewBox=\"0 0 1036 236\" role=\"img\" aria-label=\"Bars of runs over time; the table below has the figures\">\n");
     for count in (0..=top).step_by(usize::try_from(step).unwrap_or(usize::MAX)) {
         html.mark("<line class=\"grid\" x1=\"")
             .length(LEFT)
