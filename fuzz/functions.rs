@@ -1,19 +1,30 @@
 //! What is fuzzed: each function takes any bytes, and panics where something is wrong with what came of them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bundle::attest::{
     Bundle, Envelope, Form, IN_TOTO, Item, PublicKey, Signers, SigningKey, SimpleSigning, TrustedKey, verify,
 };
 use bundle::policy::{Pattern, Policy, Section, Source, Sourced, Tools};
-use bundle::{Below, ImageConfig, Listing, Manifest, Order, extract};
-use distribution::{Digest, Document, Reference, Rules, media_type};
+use bundle::{
+    Asked, Below, ImageConfig, LABEL, Listing, Manifest, Order, Package, PackageOrigin, UnpackError, extract,
+    in_this_process, prepare,
+};
+use distribution::{
+    Descriptor, Digest, Document, Freshness, Image, ImageManifest, LayerLock, Mode, Network, Reference, Resolved,
+    Rules, Source as Origin, Store, Way, media_type,
+};
 use runtime::egress::Name;
 use runtime::egress::dns::{self, Verdict};
 use runtime::egress::hello::{self, Look};
-use smcp::handshake::{Channels, Due, Duties, Handshake, Last, Output, Passed};
+use serde_json::{Value, json};
+use smcp::clients::dialect::Dialect;
+use smcp::clients::{Changed, every_change};
+use smcp::handshake::{Channels, Due, Duties, Handshake, Last, Output, Passed, json as places, lines};
+use smcp::settings::Settings;
 
 /// A text that is a reference is the same reference in its canonical form.
 pub fn reference(bytes: &[u8]) {
@@ -236,10 +247,332 @@ pub fn attestation(statement: &[u8]) {
     }
 }
 
-/// Files of AI clients: whatever smcp makes of one can be read again, and holds servers in the same language.
+/// Files of AI clients: whatever smcp makes of one says elsewhere what it said, by readers that smcp does not use for it. It finds its
+/// places by another one of each language, so what that takes for a place these may not.
 pub fn clients(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    for (client, after) in smcp::clients::every_change(text) {
-        assert!(client.dialect.read(&after).is_ok(), "{}: {text:?} became {after:?}", client.id);
+    for Changed { client, entry, text: after } in every_change(text) {
+        let Some(before) = read_otherwise(client.dialect, text) else { continue };
+        let now = read_otherwise(client.dialect, &after)
+            .unwrap_or_else(|| panic!("{}: {text:?} became {after:?}, which cannot be read", client.id));
+        // In a list, a server without a name is told by its place.
+        let nameless = client.shape.is_list.then_some(client.shape.command);
+        let [before, now] = [before, now].map(|value| {
+            let mut rest = Vec::new();
+            elsewhere(&value, (&entry, nameless), &mut String::new(), &mut rest);
+            rest.sort();
+            rest
+        });
+        assert_eq!(before, now, "{}: {text:?} became {after:?}", client.id);
     }
+}
+
+fn read_otherwise(dialect: Dialect, text: &str) -> Option<Value> {
+    match dialect {
+        Dialect::Json => serde_json::from_str(text).ok(),
+        Dialect::Toml => toml::from_str(text).ok(),
+        Dialect::Yaml => serde_saphyr::from_str(text).ok(),
+    }
+}
+
+/// What is said outside of the servers of this name, and of those that have none and this member: each value with the names that lead
+/// to it.
+fn elsewhere(value: &Value, (entry, nameless): (&str, Option<&str>), at: &mut String, found: &mut Vec<String>) {
+    let length = at.len();
+    let is_nameless = |map: &serde_json::Map<String, Value>| {
+        !map.get("name").is_some_and(Value::is_string) && nameless.is_some_and(|member| map.contains_key(member))
+    };
+    match value {
+        Value::Object(map) if map.get("name").is_some_and(|name| name == entry) || is_nameless(map) => {}
+        Value::Object(map) => {
+            for (name, value) in map.iter().filter(|(name, _)| *name != entry) {
+                at.push_str(&format!("/{name:?}"));
+                elsewhere(value, (entry, nameless), at, found);
+                at.truncate(length);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| {
+            at.push_str("[]");
+            elsewhere(item, (entry, nameless), at, found);
+            at.truncate(length);
+        }),
+        scalar => found.push(format!("{at} {scalar}")),
+    }
+}
+
+/// The label of an image: it comes out of a configuration as it went in, and what its manifest asks for is nothing beyond itself.
+pub fn label(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let config = json!({"architecture": "amd64", "os": "linux", "config": {"Labels": {LABEL: text}}, "rootfs": {"type": "layers", "diff_ids": []}});
+    let config = ImageConfig::parse(config.to_string().as_bytes()).expect("it is one");
+    let again = ImageConfig::parse(&config.to_bytes()).expect("it was one");
+    assert_eq!(again.config.labels.get(LABEL).map(String::as_str), Some(text));
+    let Ok(manifest) = Manifest::parse(bytes) else { return };
+    let asked = Asked::of(&manifest);
+    assert_eq!(asked.beyond(&asked), Vec::<String>::new());
+    let kept = serde_json::to_string(&asked).expect("it is JSON");
+    assert_eq!(serde_json::from_str::<Asked>(&kept).ok(), Some(asked.clone()), "{kept}");
+    assert_eq!(asked.beyond(&Asked::default()).is_empty(), asked == Asked::default(), "{kept}");
+}
+
+/// A configuration file: what is wrong is told with the file's name, and reading it again says the same.
+pub fn configuration(bytes: &[u8]) {
+    let place = tempfile::tempdir().expect("a temporary directory can be made");
+    let path = place.path().join("config.yaml");
+    fs::write(&path, bytes).expect("it is ours");
+    let read = || Settings::read(Some(&path));
+    match (read(), read()) {
+        (Ok(one), Ok(other)) => {
+            let policy = |settings: &Settings| format!("{:?}", settings.policy(Policy::default()).shown());
+            assert_eq!(policy(&one), policy(&other));
+            assert!(one.audit_max_size >= 4096 && one.audit_log.is_absolute() && one.cache.is_absolute());
+        }
+        (Err(one), Err(other)) => {
+            assert_eq!((one.code, &one.message), (other.code, &other.message));
+            assert_eq!(one.code, smcp::exit::CONFIGURATION);
+            assert!(one.message.contains("config.yaml"), "{}", one.message);
+        }
+        _ => panic!("it is read in two ways"),
+    }
+}
+
+/// A line of the protocol: what another reader of JSON sees in it is seen in the same places, and more of a line changes nothing of what
+/// it is taken for.
+pub fn line(bytes: &[u8]) {
+    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let kind = lines::kind(line);
+    for length in 0..line.len().min(2 * lines::LOOKED_AT) {
+        assert!(lines::kind(&line[..length]).is_none_or(|early| Some(early) == kind), "{length}");
+    }
+    let Ok(value) = serde_json::from_slice::<Value>(line) else { return };
+    let place = places::value(line).expect("serde_json reads it");
+    same(line, &place, &value);
+    // Whoever puts that much white space between two brackets is not understood.
+    let of_messages = |items: &Vec<Value>| items.first().is_some_and(Value::is_object);
+    let is_message = value.is_object() || value.as_array().is_some_and(of_messages);
+    let blanks = line.iter().take_while(|byte| !matches!(byte, b'"' | b'}')).count();
+    if blanks < lines::LOOKED_AT && is_message {
+        assert_eq!(kind, Some(lines::Kind::Message));
+    }
+}
+
+fn same(line: &[u8], place: &places::Span, value: &Value) {
+    match value {
+        Value::Object(map) => {
+            let members = places::members(line, place).expect("it is an object");
+            let key = |member: &places::Member| places::unescaped(&line[member.key.clone()]);
+            assert!(members.iter().all(|member| map.contains_key(&key(member))));
+            for (name, value) in map {
+                // Of equal names the last counts there.
+                let member = members.iter().rfind(|member| key(member) == *name).expect("it is a member");
+                assert!(!name.is_ascii() || places::means(&line[member.key.clone()], name));
+                same(line, &member.value, value);
+            }
+        }
+        Value::Array(items) => {
+            let elements = places::elements(line, place).expect("it is an array");
+            assert_eq!(elements.len(), items.len());
+            elements.iter().zip(items).for_each(|(place, value)| same(line, place, value));
+        }
+        Value::String(text) => assert_eq!(places::unescaped(&line[place.start + 1..place.end - 1]), *text),
+        scalar => assert_eq!(serde_json::from_slice::<Value>(&line[place.clone()]).ok().as_ref(), Some(scalar)),
+    }
+}
+
+/// Layers of one image, two bytes an entry and a zero between layers: the tree that they make together is that of a model.
+pub fn whiteouts(bytes: &[u8]) {
+    let mut model = BTreeMap::new();
+    let mut archives = Vec::new();
+    for entries in bytes.split(|byte| *byte == 0).filter(|entries| entries.len() >= 2).take(4) {
+        let entries: Vec<Entry> = entries.chunks_exact(2).take(12).map(|pair| Entry::of([pair[0], pair[1]])).collect();
+        archives.push(layer(&entries, &mut model));
+    }
+    if archives.is_empty() {
+        return;
+    }
+    let place = tempfile::tempdir().expect("a temporary directory can be made");
+    let store = Store::open(place.path()).expect("it can be made");
+    let tree = merged(&store, &archives).unwrap_or_else(|why| panic!("{why}"));
+    let mut found = BTreeMap::new();
+    list(tree.path(), Path::new(""), &mut found);
+    assert_eq!(found, model);
+}
+
+/// A path and, of a file, its one byte.
+type Tree = BTreeMap<PathBuf, Option<u8>>;
+
+struct Entry {
+    what: Means,
+    path: &'static str,
+}
+
+#[derive(PartialEq)]
+enum Means {
+    File(u8),
+    Directory,
+    Gone,
+    Opaque,
+}
+
+impl Entry {
+    fn of([what, name]: [u8; 2]) -> Entry {
+        const PATHS: [&str; 9] = ["a", "b", "a/a", "a/b", "b/a", "b/b", "a/a/a", "a/a/b", "b/b/a"];
+        let what = match what % 4 {
+            0 => Means::File(what),
+            1 => Means::Directory,
+            2 => Means::Gone,
+            _ => Means::Opaque,
+        };
+        Entry { what, path: PATHS[usize::from(name) % PATHS.len()] }
+    }
+}
+
+/// The archive of a layer above a tree, which becomes what both are together. An entry that does not go with those before it is left out.
+fn layer(entries: &[Entry], below: &mut Tree) -> Vec<u8> {
+    let (lower, mut own) = (below.clone(), BTreeMap::new());
+    let mut archive = Vec::new();
+    for Entry { what, path } in entries {
+        let path = Path::new(path);
+        let parents: Vec<&Path> = path.ancestors().skip(1).filter(|parent| *parent != Path::new("")).collect();
+        let is_new = !own.contains_key(path);
+        let fits = parents.iter().all(|parent| !matches!(own.get(*parent), Some(Means::File(_) | Means::Gone)))
+            && is_new
+            && match what {
+                Means::Directory | Means::File(_) => true,
+                // Of what is not there nothing can be hidden.
+                Means::Gone => lower.contains_key(path),
+                Means::Opaque => !lower.is_empty(),
+            };
+        if !fits {
+            continue;
+        }
+        for parent in parents.iter().rev() {
+            if !own.contains_key(*parent) {
+                own.insert(parent.to_path_buf(), Means::Directory);
+                put(&mut archive, &format!("{}/", parent.display()), b'5', b"");
+                below.insert(parent.to_path_buf(), None);
+            }
+        }
+        let name = path.display();
+        match what {
+            Means::File(byte) => {
+                put(&mut archive, &name.to_string(), b'0', &[*byte]);
+                below.retain(|other, _| !other.starts_with(path));
+                below.insert(path.to_owned(), Some(*byte));
+            }
+            Means::Directory | Means::Opaque => {
+                put(&mut archive, &format!("{name}/"), b'5', b"");
+                below.insert(path.to_owned(), None);
+            }
+            Means::Gone => {
+                let parent = path
+                    .parent()
+                    .expect("none is the root")
+                    .join(format!(".wh.{}", path.file_name().expect("it has one").display()));
+                put(&mut archive, &parent.display().to_string(), b'0', b"");
+                below.retain(|other, _| !other.starts_with(path));
+            }
+        }
+        if *what == Means::Opaque {
+            put(&mut archive, &format!("{name}/.wh..wh..opq"), b'0', b"");
+            below.retain(|other, _| other == path || !other.starts_with(path));
+        }
+        own.insert(
+            path.to_owned(),
+            match what {
+                Means::File(byte) => Means::File(*byte),
+                Means::Gone => Means::Gone,
+                Means::Directory | Means::Opaque => Means::Directory,
+            },
+        );
+    }
+    archive.extend([0; 1024]);
+    set_sums_right(&mut archive);
+    archive
+}
+
+/// An entry of an archive, POSIX.1-1988; its sum is still to be set.
+fn put(archive: &mut Vec<u8>, name: &str, kind: u8, content: &[u8]) {
+    let mut header = [0; 512];
+    header[..name.len()].copy_from_slice(name.as_bytes());
+    header[100..108].copy_from_slice(if kind == b'5' { b"0000755\0" } else { b"0000644\0" });
+    header[124..136].copy_from_slice(format!("{:011o}\0", content.len()).as_bytes());
+    header[136..148].copy_from_slice(b"00000000000\0");
+    header[156] = kind;
+    header[257..265].copy_from_slice(b"ustar\x0000");
+    archive.extend(header);
+    if !content.is_empty() {
+        archive.extend(content);
+        archive.resize(archive.len().next_multiple_of(512), 0);
+    }
+}
+
+/// The tree of a package of these layers, the lowest first.
+fn merged(store: &Store, archives: &[Vec<u8>]) -> Result<LayerLock, UnpackError> {
+    let stored = |tar: &Vec<u8>| (store.put(tar, media_type::LAYER_TAR).expect("it can be written"), Digest::of(tar));
+    let (layers, diff_ids): (Vec<_>, Vec<_>) = archives.iter().map(stored).unzip();
+    let manifest = json!({"schemaVersion": 1, "name": "a", "version": "1", "entrypoint": {"args": ["x"]}});
+    let package = Package {
+        manifest: Manifest::parse(manifest.to_string().as_bytes()).expect("it is one"),
+        origin: PackageOrigin::Smcp,
+        config: ImageConfig::default(),
+        digest: Digest::of(""),
+        manifest_digest: Digest::of(""),
+        layers: layers.iter().cloned().zip(diff_ids.iter().cloned()).collect(),
+    };
+    let config = store.put(b"{}", media_type::OCI_CONFIG).expect("it can be written");
+    let descriptor = Descriptor::new(media_type::OCI_MANIFEST, Digest::of(""), 0);
+    let resolved = Resolved {
+        reference: "a".into(),
+        name: "a".into(),
+        descriptor: descriptor.clone(),
+        manifest: ImageManifest::new(config.clone(), layers.clone()),
+        manifest_descriptor: descriptor,
+        freshness: Freshness::Fetched,
+        stated: None,
+        source: Origin::Layout(store.root().to_owned()),
+        way: Way::default(),
+    };
+    let config = store.blob(&config).expect("it was written").expect("it was written");
+    let image = Image { resolved, config, layers, diff_ids };
+    prepare(&package, &image, store, &Network::new("localhost", Mode::Refresh), &|_| (), &in_this_process)
+}
+
+fn list(root: &Path, below: &Path, found: &mut Tree) {
+    for entry in fs::read_dir(root.join(below)).expect("its owner can list it") {
+        let path = below.join(entry.expect("nothing removes it").file_name());
+        let whole = root.join(&path);
+        let about = fs::symlink_metadata(&whole).expect("it is there");
+        if about.is_dir() {
+            found.insert(path.clone(), None);
+            list(root, &path, found);
+        } else {
+            let content = fs::read(&whole).expect("its owner can read it");
+            assert_eq!(content.len(), 1, "{path:?}");
+            found.insert(path, content.first().copied());
+        }
+    }
+}
+
+/// A bundle of sigstore's by whoever wrote it: it says one thing at most, and nothing where nobody's word counts.
+pub fn bundle(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let key = SigningKey::from_pem(KEY.as_bytes(), None).expect("it is one");
+    let trusted = [TrustedKey { file: "k".into(), key: key.public() }];
+    let now = "2026-06-01T00:00:00Z".parse().expect("it is a time");
+    let said = |signers: &Signers<'_>| {
+        let item = Item { form: Form::Bundle, text: text.into() };
+        let outcome = verify(&[Digest::of("")], &[item], signers, now, Listing::Complete);
+        let evidence = &outcome.evidence;
+        let words = [
+            evidence.signatures.len(),
+            evidence.certifications.len(),
+            evidence.revocations.len(),
+            outcome.others.len(),
+        ];
+        let words: usize = words.iter().sum();
+        (words, words + evidence.rejected.len())
+    };
+    assert!(said(&Signers { keys: &trusted, ..Signers::default() }).1 <= 1);
+    assert_eq!(said(&Signers::default()).0, 0, "nobody's word counts");
 }

@@ -9,8 +9,9 @@ use std::path::Path;
 
 use crate::violent_ends::Dice;
 
-/// Seeds, and pieces that the target looks for.
-fn replay(target: fn(&[u8]), seeds: &[Vec<u8>], pieces: &[&[u8]], changes: usize) {
+/// What fuzzing has found so far, once each; then seeds and changes of them, by pieces that the target looks for.
+fn replay(name: &str, target: fn(&[u8]), seeds: &[Vec<u8>], pieces: &[&[u8]], changes: usize) {
+    kept(name).iter().for_each(|bytes| target(bytes));
     let seed = std::env::var("SMCP_SEED").ok().map_or(1, |text| text.parse().expect("SMCP_SEED is a number"));
     let mut dice = Dice(seed);
     for bytes in seeds {
@@ -23,6 +24,23 @@ fn replay(target: fn(&[u8]), seeds: &[Vec<u8>], pieces: &[&[u8]], changes: usize
             target(&changed);
         }
     }
+}
+
+/// The corpus that `fuzz/run --keep` has made.
+fn kept(name: &str) -> Vec<Vec<u8>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../fuzz/kept/{name}.tar.gz"));
+    let file = fs::File::open(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(file));
+    let entries = archive.entries().expect("it is an archive").map(|entry| entry.expect("it is whole"));
+    let files = entries.filter(|entry| entry.header().entry_type().is_file());
+    let read = |mut entry: tar::Entry<'_, _>| {
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut entry, &mut bytes).expect("it is whole");
+        bytes
+    };
+    let found: Vec<_> = files.map(read).collect();
+    assert!(found.len() > 10, "{name}: {} inputs", found.len());
+    found
 }
 
 fn change(bytes: &mut Vec<u8>, dice: &mut Dice, seeds: &[Vec<u8>], pieces: &[&[u8]]) {
@@ -74,7 +92,7 @@ fn references() {
         b"npm:",
         b"==",
     ];
-    replay(functions::reference, &seeds.map(|text| text.as_bytes().to_vec()), &pieces, 2000);
+    replay("reference", functions::reference, &seeds.map(|text| text.as_bytes().to_vec()), &pieces, 2000);
 }
 
 #[test]
@@ -115,7 +133,7 @@ fn manifests() {
         b"\"*\"",
         b"\"permissions\":{},",
     ];
-    replay(functions::manifest, &seeds.map(String::into_bytes), &pieces, 3000);
+    replay("manifest", functions::manifest, &seeds.map(String::into_bytes), &pieces, 3000);
 }
 
 #[test]
@@ -144,7 +162,7 @@ fn policies() {
         b"---\n",
         b"min_cert_level: 0\n",
     ];
-    replay(functions::policy, &seeds.map(|text| text.as_bytes().to_vec()), &pieces, 1500);
+    replay("policy", functions::policy, &seeds.map(|text| text.as_bytes().to_vec()), &pieces, 1500);
 }
 
 #[test]
@@ -180,7 +198,7 @@ fn archives() {
     let block = [0; 512];
     let pieces: [&[u8]; 8] =
         [b"../", b"/", b"\0", b"ustar\0", b"SCHILY.xattr.trusted.x=", b"\xff\xff\xff\xff", &block, b"00000000777"];
-    replay(functions::archive, &seeds, &pieces, 150);
+    replay("archive", functions::archive, &seeds, &pieces, 150);
 }
 
 #[test]
@@ -207,7 +225,7 @@ fn questions_to_the_resolver() {
         question("", 2, &edns),
     ];
     let pieces: [&[u8]; 8] = [b"\0", b"\xc0\x0c", b"\xc0\0", b"\x3f", &edns, b"\xff\xff", b"\x80", b"\0\x29"];
-    replay(functions::dns, &seeds, &pieces, 3000);
+    replay("dns", functions::dns, &seeds, &pieces, 3000);
 }
 
 #[test]
@@ -231,7 +249,7 @@ fn what_clients_of_tls_say_first() {
     let seeds = [hello("granted.test"), hello(""), b"SSH-2.0-client\r\n".to_vec(), b"GET / HTTP/1.1\r\n\r\n".to_vec()];
     let pieces: [&[u8]; 7] =
         [b"\x16\x03\x01\0\x05", b"\0", b"\xff", b"\0\0", b"granted.test", b"\x15\x03\x01\0\x02", b"\x01"];
-    replay(functions::hello, &seeds, &pieces, 3000);
+    replay("hello", functions::hello, &seeds, &pieces, 3000);
 }
 
 #[test]
@@ -268,7 +286,7 @@ fn sessions_of_the_relay() {
         b"\\u0072",
         b"[INFO]",
     ];
-    replay(functions::handshake, &seeds, &pieces, 3000);
+    replay("handshake", functions::handshake, &seeds, &pieces, 3000);
 }
 
 const DIGEST: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -307,7 +325,7 @@ fn what_lies_beside_packages() {
         b"-----BEGIN ",
         b"-----",
     ];
-    replay(functions::envelope, &seeds.map(String::into_bytes), &pieces, 1500);
+    replay("envelope", functions::envelope, &seeds.map(String::into_bytes), &pieces, 1500);
 }
 
 #[test]
@@ -345,7 +363,7 @@ fn what_trusted_keys_sign() {
         b"-9999999-01-01T00:00:00Z",
         b"\\ud800",
     ];
-    replay(functions::attestation, &seeds.map(String::into_bytes), &pieces, 1500);
+    replay("attestation", functions::attestation, &seeds.map(String::into_bytes), &pieces, 1500);
 }
 
 #[test]
@@ -384,7 +402,83 @@ fn files_of_clients() {
         "é\u{feff}\u{2028}".as_bytes(),
         b"\\u00e9",
     ];
-    replay(functions::clients, &seeds, &pieces, 400);
+    replay("clients", functions::clients, &seeds, &pieces, 400);
+}
+
+const ASKING: &str = r#"{"schemaVersion":1,"name":"acme/hello","version":"1.2.3","entrypoint":{"args":["node","/app/i.js"]},
+    "env":[{"name":"LOG","default":"info"},{"name":"KEY","required":true}],"permissions":{"network":{"outbound":["api.acme.example:443"]},
+    "filesystem":[{"id":"ws","access":"rw","target":"/work","from":"user"}],"subprocess":{"allow":["/usr/bin/git"]}}}"#;
+
+#[test]
+fn labels() {
+    let pieces: [&[u8]; 9] =
+        [b"{", b"}", b"\"", b",", b"\\u0000", "\u{2028}".as_bytes(), b"\"*\"", b"null", b"\"access\":\"ro\""];
+    replay("label", functions::label, &[ASKING.into()], &pieces, 3000);
+}
+
+#[test]
+fn configurations() {
+    let seeds = [
+        "registry_url: \"https://r.test\"\ncache_max_size: 2G\naudit_max_size: 64M\nlog_level: info\nrelay: direct\n",
+        "timeout: 24h\nmax_memory: 512M\nmax_cpu: 1.5\nmax_pids: 256\npolicy:\n  min_cert_level: 1\n  unscored: refuse\n",
+        "registries:\n  r.test:443: {mirror: \"https://m.test\", insecure: false, token_env: T}\nallow_scripts: [esbuild]\n",
+        "audit_enabled: false\n",
+    ];
+    let pieces: [&[u8]; 14] = [
+        b": ",
+        b"- ",
+        b"{",
+        b"}",
+        b"\n",
+        b"  ",
+        b"&a ",
+        b"*a",
+        b"~",
+        b"\"",
+        b"!!str ",
+        b"---\n",
+        b"-1",
+        b"policy:\n  ",
+    ];
+    replay("configuration", functions::configuration, &seeds.map(Into::into), &pieces, 1500);
+}
+
+#[test]
+fn lines_of_json() {
+    let seeds = [
+        r#"{"jsonrpc":"2.0","id":0,"result":{"a":[1,-2.5e3,true,null,{"\u0062":"\ud83d\ude00\n"}],"a":{}}}"#,
+        r#" [ {"id":2,"method":"tools/list"} , {} ]"#,
+        "[INFO] ready",
+        "{'a': 1}",
+    ];
+    let pieces: [&[u8]; 14] =
+        [b"{", b"}", b"[", b"]", b"\"", b",", b":", b"\\", b"\\u0022", b"\\\\", b" ", b"\t", b"1e9", b"\xff"];
+    replay("line", functions::line, &seeds.map(Into::into), &pieces, 5000);
+}
+
+/// Entries are two bytes: a file, a directory, what is gone, what is opaque; and one of nine paths.
+#[test]
+fn layers_with_whiteouts() {
+    let seeds: [&[u8]; 5] = [
+        &[4, 2, 4, 3, 5, 4, 0, 6, 2],
+        &[4, 6, 4, 7, 0, 7, 2, 0, 4, 2],
+        &[4, 1, 0, 4, 5, 0, 6, 1, 4, 3, 0, 3, 0],
+        &[4, 2, 0, 7, 9, 4, 6, 0, 6, 9],
+        &[4, 8, 4, 3, 0, 4, 1, 0, 5, 1, 4, 4],
+    ];
+    let pieces: [&[u8]; 6] = [b"\0", &[4, 2], &[5, 1], &[6, 2], &[7, 9], &[6, 6]];
+    replay("whiteouts", functions::whiteouts, &seeds.map(<[u8]>::to_vec), &pieces, 20);
+}
+
+#[test]
+fn bundles() {
+    let keyless = include_bytes!("fixtures/signing/keyless.sigstore.json").to_vec();
+    let key = format!(
+        r#"{{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","verificationMaterial":{{"publicKey":{{"hint":"x"}}}},
+            "messageSignature":{{"messageDigest":{{"algorithm":"SHA2_256","digest":"{DIGEST}"}},"signature":"AAAA"}}}}"#
+    );
+    let pieces: [&[u8]; 8] = [b"{", b"}", b"\"", b",", b"null", b"[]", b"\"dsseEnvelope\":{},", b"AAAA"];
+    replay("bundle", functions::bundle, &[keyless, key.into()], &pieces, 1000);
 }
 
 /// Each function is a target of its own.
@@ -405,7 +499,12 @@ fn every_function_is_a_target() {
             "handshake",
             "envelope",
             "attestation",
-            "clients"
+            "clients",
+            "label",
+            "configuration",
+            "line",
+            "whiteouts",
+            "bundle"
         ]
     );
     for name in named {

@@ -29,24 +29,36 @@ pub use undo::undo;
 
 use table::{CLIENTS, Client};
 
+/// A file that smcp has changed.
+pub struct Changed {
+    /// Whose file.
+    pub client: &'static Client,
+    /// The one server that the change is about.
+    pub entry: String,
+    /// All of it.
+    pub text: String,
+}
+
 /// What smcp makes of a client's file whose every server it would run as `REF`, and what it would make of the file with a server more and
 /// with each of them less: for what fuzzes it.
-pub fn every_change(text: &str) -> Vec<(&'static Client, String)> {
+pub fn every_change(text: &str) -> Vec<Changed> {
     let mut found = Vec::new();
     for client in &CLIENTS {
         let Ok(Some(root)) = client.dialect.read(text) else { continue };
+        let mut push = |entry: &str, text: String| found.push(Changed { client, entry: entry.into(), text });
         let words = ["/s", "run", "REF"].map(String::from);
-        found.extend(insert::added(client, text, "x\u{e9} y", &words).map(|after| (client, after)));
+        let name = "x\u{e9} y";
+        insert::added(client, text, name, &words).into_iter().for_each(|after| push(name, after));
         for entry in entries::entries(&root, &client.shape) {
             let key = edit::Key::of(&entry);
-            found.extend(insert::removed(client, text, &key).map(|after| (client, after)));
+            insert::removed(client, text, &key).into_iter().for_each(|after| push(&key.name, after));
             let Ok(start) = entry.start(&client.shape) else { continue };
             for replaced in 2..=start.words.len() {
                 let after = edit::changed(text, &edit::put(text, client.dialect, &start, replaced, &words));
                 let rest = start.words[replaced..].iter().map(|(word, _)| (*word).to_owned());
                 let all: Vec<String> = words.iter().cloned().chain(rest).collect();
                 if edit::is_as_meant((text, &after), client.dialect, &client.shape, &key, &all) {
-                    found.push((client, after));
+                    push(&key.name, after);
                 }
             }
             diff::lines(text, client.dialect, (&root, entry.value.span()), &start, &[]);
