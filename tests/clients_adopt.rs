@@ -380,7 +380,7 @@ fn files_of_a_project(world: &World) {
 }
 
 /// A registry of one image.
-fn registry_of(built: Built) -> Fake {
+pub fn registry_of(built: Built) -> Fake {
     Fake::serve(move |call| {
         let blobs = [&built.manifest, &built.config, &built.layer];
         let name = call.path.rsplit('/').next().unwrap_or_default();

@@ -18,11 +18,13 @@ mod escape;
 #[allow(dead_code, reason = "each of the two test programs uses a part of it")]
 #[path = "../distribution/tests/registry/fake.rs"]
 mod fake;
+mod faults;
 mod fuzzed;
 mod host;
 mod hub;
 mod image;
 mod interoperability;
+mod invariants;
 #[cfg(feature = "keyless")]
 mod keyless;
 mod known_attacks;
@@ -64,6 +66,7 @@ mod sdk;
 mod servers;
 mod signed;
 mod signing;
+mod soak;
 mod sources;
 mod stand_in;
 mod tier;

@@ -97,7 +97,7 @@ fn is_held(directory: &Path) -> Option<bool> {
 
 /// Processes of the world's runs: by their arguments, or by the world's own copy of smcp, which a cage that is not built
 /// yet runs.
-fn processes(world: &World) -> Vec<String> {
+pub fn processes(world: &World) -> Vec<String> {
     let mut found: Vec<String> = marked(world).into_iter().map(|(pid, line)| format!("{pid} {line}")).collect();
     let Ok(copy) = fs::metadata(world.path(COPY)) else { return found };
     for entry in fs::read_dir("/proc").expect("/proc is mounted").flatten() {
@@ -111,7 +111,7 @@ fn processes(world: &World) -> Vec<String> {
 }
 
 /// Mounts of the world's directories, in the namespace of whatever process.
-fn mounts(world: &World) -> Vec<String> {
+pub fn mounts(world: &World) -> Vec<String> {
     let root = world.path("");
     let name = root.file_name().and_then(|name| name.to_str()).expect("temporary paths are UTF-8");
     let mut found = Vec::new();
