@@ -340,8 +340,19 @@ fn allow_exec(mounts: &mut [Mount], path: &Path) {
     }
 }
 
+/// Whether what runs may be, or start, an engine of JavaScript. V8 maps all 512 MiB that it has for code writable at once where the CPU has
+/// protection keys, and RLIMIT_DATA counts what is writable, touched or not.
+fn may_be_javascript(grant: &Grant) -> bool {
+    const ENGINES: [&str; 4] = ["node", "nodejs", "bun", "deno"];
+    let program = grant.command.first().and_then(|program| Path::new(program).file_name()?.to_str());
+    grant.own_words.is_none()
+        || grant.subprocess != Subprocess::Denied
+        || program.is_some_and(|program| ENGINES.contains(&program))
+}
+
 fn rlimits(grant: &Grant) -> Rlimits {
     const LEAST_DATA: u64 = 128 << 20;
+    const CODE: u64 = 512 << 20;
     // Files of a cage are memory, so that none can hold more than the memory limit. But a sparse one may well be larger:
     // .NET maps 2 GiB of a memfd, databases the most that they may grow to.
     const LEAST_FSIZE: u64 = 4 << 30;
@@ -351,7 +362,11 @@ fn rlimits(grant: &Grant) -> Rlimits {
     let in_memory = grant.mounts.iter().all(|mount| mount.access == Access::Ro);
     Rlimits {
         core: 1,
-        data: (limits.memory + limits.memory / 4).max(LEAST_DATA),
+        data: limits
+            .memory
+            .saturating_add(limits.memory / 4)
+            .max(LEAST_DATA)
+            .saturating_add(if may_be_javascript(grant) { CODE } else { 0 }),
         fsize: in_memory.then_some((limits.memory.saturating_mul(4)).max(LEAST_FSIZE)),
         nofile: limits.fds.into(),
         nproc: limits.pids.into(),
@@ -401,4 +416,28 @@ fn skeleton_files(identity: &Identity, egress: &Egress) -> BTreeMap<PathBuf, Str
         file("resolv.conf", resolv_conf(egress)),
         file("hostname", "smcp\n".into()),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// L7, K9: node starts under the limits by default whatever its CPU makes V8 map, and nothing else has more for that.
+    #[test]
+    fn k9_what_v8_maps_for_code_is_none_of_the_memory() {
+        let data = |command: &[&str], own_words, subprocess| {
+            let command = command.iter().map(|word| (*word).to_owned()).collect();
+            let mut grant = Grant { command, own_words, subprocess, ..Grant::nothing() };
+            grant.limits.memory = 512 << 20;
+            rlimits(&grant).data >> 20
+        };
+        for (command, own_words, subprocess, most) in [
+            (["/usr/local/bin/node", "a.js"], Some(2), Subprocess::Denied, 640 + 512),
+            (["/usr/bin/python3", "node"], Some(2), Subprocess::Denied, 640),
+            (["/usr/bin/python3", "a.py"], Some(2), Subprocess::AllowedAny, 640 + 512),
+            (["/entrypoint", "a"], None, Subprocess::Denied, 640 + 512),
+        ] {
+            assert_eq!(data(&command, own_words, subprocess), most, "{command:?}");
+        }
+    }
 }

@@ -118,9 +118,7 @@ impl Clients {
         asked: &[(String, String)],
         change: impl FnOnce(Smcp<'w>) -> Smcp<'w>,
     ) -> Vec<Outcome> {
-        // V8 maps 509 MiB for code where it may write, which RLIMIT_DATA counts: 80 MiB are left under the default.
-        let memory: &[&str] = if self == Clients::Node { &["--memory", "1G"] } else { &[] };
-        self.say(change(outside.smcp(["run"]).args(memory).args(flags).args([self.package()])), asked)
+        self.say(change(outside.smcp(["run"]).args(flags).args([self.package()])), asked)
     }
 
     /// The same without a cage.
