@@ -84,6 +84,11 @@ pub(super) fn compose(
                 false => format!("--env {name}=VALUE, or a line of --env-file"),
             };
             verdict.usage(format!("the required variable {name} is missing"), hint);
+        } else if !given && !env.contains_key(&spec.name) && caller.vars.contains_key(OsStr::new(&spec.name)) {
+            let (name, flag) = (&spec.name, if spec.secret { "--secret" } else { "--env" });
+            verdict
+                .notes
+                .push(format!("{name} is set here, and the server does not get it: {flag} {name} passes it on"));
         }
     }
     env.into_iter().collect()

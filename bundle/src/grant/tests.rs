@@ -177,6 +177,19 @@ fn e2_missing_required_variables_are_refused_by_name_all_at_once() {
     World::new(manifest).env("A=").env("B=x").grant();
 }
 
+/// Who changes `npx` for `smcp run` has the variable where npx had it from.
+#[test]
+fn e2_a_declared_variable_that_is_here_and_not_passed_is_said() {
+    let manifest =
+        json!({"env": [{"name": "KEY", "secret": true}, {"name": "MODE"}, {"name": "LEVEL", "default": "1"}]});
+    let world = World::new(manifest).var("KEY", "hunter2").var("MODE", "x").var("LEVEL", "2").var("OTHER", "y");
+    let told = |name: &str, flag: &str| {
+        format!("{name} is set here, and the server does not get it: {flag} {name} passes it on")
+    };
+    assert_eq!(world.grant().notes, [told("KEY", "--secret"), told("MODE", "--env")]);
+    assert_eq!(world.env("KEY").env("MODE=").grant().notes, Vec::<String>::new());
+}
+
 #[test]
 fn e4_a_bare_name_takes_the_callers_value_as_it_is() {
     let value = " = \"q\" 'r' $HOME\n  two ";
