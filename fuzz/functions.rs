@@ -256,10 +256,12 @@ pub fn clients(bytes: &[u8]) {
         let now = read_otherwise(client.dialect, &after)
             .unwrap_or_else(|| panic!("{}: {text:?} became {after:?}, which cannot be read", client.id));
         // In a list, a server without a name is told by its place.
-        let nameless = client.shape.is_list.then_some(client.shape.command);
+        let places = client.shape.at.iter().filter(|_| client.shape.is_list);
+        let places = places.map(|names| names.iter().map(|name| format!("/{name:?}")).collect());
+        let lists: Vec<String> = places.collect();
         let [before, now] = [before, now].map(|value| {
             let mut rest = Vec::new();
-            elsewhere(&value, (&entry, nameless), &mut String::new(), &mut rest);
+            elsewhere(&value, (&entry, &lists), &mut String::new(), &mut rest);
             rest.sort();
             rest
         });
@@ -275,25 +277,24 @@ fn read_otherwise(dialect: Dialect, text: &str) -> Option<Value> {
     }
 }
 
-/// What is said outside of the servers of this name, and of those that have none and this member: each value with the names that lead
+/// What is said outside of the servers of this name, and of those in a list that have none: each value with the names that lead
 /// to it.
-fn elsewhere(value: &Value, (entry, nameless): (&str, Option<&str>), at: &mut String, found: &mut Vec<String>) {
+fn elsewhere(value: &Value, (entry, lists): (&str, &[String]), at: &mut String, found: &mut Vec<String>) {
     let length = at.len();
-    let is_nameless = |map: &serde_json::Map<String, Value>| {
-        !map.get("name").is_some_and(Value::is_string) && nameless.is_some_and(|member| map.contains_key(member))
-    };
+    let is_list_of_servers = lists.contains(at);
+    let is_nameless = |item: &&Value| is_list_of_servers && !item["name"].is_string();
     match value {
-        Value::Object(map) if map.get("name").is_some_and(|name| name == entry) || is_nameless(map) => {}
+        Value::Object(map) if map.get("name").is_some_and(|name| name == entry) => {}
         Value::Object(map) => {
             for (name, value) in map.iter().filter(|(name, _)| *name != entry) {
                 at.push_str(&format!("/{name:?}"));
-                elsewhere(value, (entry, nameless), at, found);
+                elsewhere(value, (entry, lists), at, found);
                 at.truncate(length);
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| {
+        Value::Array(items) => items.iter().filter(|item| !is_nameless(item)).for_each(|item| {
             at.push_str("[]");
-            elsewhere(item, (entry, nameless), at, found);
+            elsewhere(item, (entry, lists), at, found);
             at.truncate(length);
         }),
         scalar => found.push(format!("{at} {scalar}")),
