@@ -132,7 +132,7 @@ fn turn(world: &World, smcp: &Path, packages: &[String], dice: &mut Dice) {
         world.smcp(["-q", "cache", "rm", package]).run();
     }
     world.smcp(["-q", "cache", "gc"]).run().ok();
-    invariants::hold(world);
+    invariants::hold_beside_another(world);
 }
 
 fn session(world: &World, smcp: &Path) -> (Running, ChildStdin) {
