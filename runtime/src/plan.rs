@@ -340,19 +340,23 @@ fn allow_exec(mounts: &mut [Mount], path: &Path) {
     }
 }
 
-/// Whether what runs may be, or start, an engine of JavaScript. V8 maps all 512 MiB that it has for code writable at once where the CPU has
-/// protection keys, and RLIMIT_DATA counts what is writable, touched or not.
-fn may_be_javascript(grant: &Grant) -> bool {
-    const ENGINES: [&str; 4] = ["node", "nodejs", "bun", "deno"];
-    let program = grant.command.first().and_then(|program| Path::new(program).file_name()?.to_str());
-    grant.own_words.is_none()
-        || grant.subprocess != Subprocess::Denied
-        || program.is_some_and(|program| ENGINES.contains(&program))
+/// Bytes that an engine of JavaScript maps for code, writable at once, which RLIMIT_DATA counts, touched or not: V8 512 MiB where the CPU has
+/// protection keys, JavaScriptCore 1 GiB. What runs may be one, or start one.
+fn mapped_for_code(grant: &Grant) -> u64 {
+    const V8: u64 = 512 << 20;
+    const JAVASCRIPT_CORE: u64 = 1 << 30;
+    if grant.own_words.is_none() || grant.subprocess != Subprocess::Denied {
+        return JAVASCRIPT_CORE;
+    }
+    match grant.command.first().and_then(|program| Path::new(program).file_name()?.to_str()) {
+        Some("bun") => JAVASCRIPT_CORE,
+        Some("node" | "nodejs" | "deno") => V8,
+        _ => 0,
+    }
 }
 
 fn rlimits(grant: &Grant) -> Rlimits {
     const LEAST_DATA: u64 = 128 << 20;
-    const CODE: u64 = 512 << 20;
     // Files of a cage are memory, so that none can hold more than the memory limit. But a sparse one may well be larger:
     // .NET maps 2 GiB of a memfd, databases the most that they may grow to.
     const LEAST_FSIZE: u64 = 4 << 30;
@@ -362,11 +366,7 @@ fn rlimits(grant: &Grant) -> Rlimits {
     let in_memory = grant.mounts.iter().all(|mount| mount.access == Access::Ro);
     Rlimits {
         core: 1,
-        data: limits
-            .memory
-            .saturating_add(limits.memory / 4)
-            .max(LEAST_DATA)
-            .saturating_add(if may_be_javascript(grant) { CODE } else { 0 }),
+        data: limits.memory.saturating_add(limits.memory / 4).max(LEAST_DATA).saturating_add(mapped_for_code(grant)),
         fsize: in_memory.then_some((limits.memory.saturating_mul(4)).max(LEAST_FSIZE)),
         nofile: limits.fds.into(),
         nproc: limits.pids.into(),
@@ -424,7 +424,7 @@ mod tests {
 
     /// L7, K9: node starts under the limits by default whatever its CPU makes V8 map, and nothing else has more for that.
     #[test]
-    fn k9_what_v8_maps_for_code_is_none_of_the_memory() {
+    fn k9_what_engines_map_for_code_is_none_of_the_memory() {
         let data = |command: &[&str], own_words, subprocess| {
             let command = command.iter().map(|word| (*word).to_owned()).collect();
             let mut grant = Grant { command, own_words, subprocess, ..Grant::nothing() };
@@ -434,8 +434,9 @@ mod tests {
         for (command, own_words, subprocess, most) in [
             (["/usr/local/bin/node", "a.js"], Some(2), Subprocess::Denied, 640 + 512),
             (["/usr/bin/python3", "node"], Some(2), Subprocess::Denied, 640),
-            (["/usr/bin/python3", "a.py"], Some(2), Subprocess::AllowedAny, 640 + 512),
-            (["/entrypoint", "a"], None, Subprocess::Denied, 640 + 512),
+            (["bun", "a.js"], Some(2), Subprocess::Denied, 640 + 1024),
+            (["/usr/bin/python3", "a.py"], Some(2), Subprocess::AllowedAny, 640 + 1024),
+            (["/entrypoint", "a"], None, Subprocess::Denied, 640 + 1024),
         ] {
             assert_eq!(data(&command, own_words, subprocess), most, "{command:?}");
         }
