@@ -1,7 +1,7 @@
 //! Linux: its own calls.
 
 use std::fs::File;
-use std::io::{self, PipeReader, PipeWriter, Write as _};
+use std::io::{self, PipeReader, PipeWriter};
 use std::ops::Range;
 
 use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, splice};
@@ -57,17 +57,11 @@ pub fn pass_on(file: &File, place: Range<u64>, to: &PipeWriter) -> io::Result<()
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) | Err(Errno::INTR) => {}
             // A file system that cannot do that.
-            Err(Errno::INVAL | Errno::NOSYS) => return copy_on(file, at..place.end, to),
+            Err(Errno::INVAL | Errno::NOSYS) => return super::copy_on(file, at..place.end, to),
             Err(error) => return Err(error.into()),
         }
     }
     Ok(())
-}
-
-fn copy_on(file: &File, place: Range<u64>, mut to: &PipeWriter) -> io::Result<()> {
-    let mut bytes = vec![0; usize::try_from(place.end - place.start).map_err(io::Error::other)?];
-    file.read_exact_at(&mut bytes, place.start)?;
-    to.write_all(&bytes)
 }
 
 /// A mode of its bits.

@@ -1,7 +1,7 @@
 //! macOS: it has no openat2, no file system to bring to the disk by itself, and no `/proc`.
 
 use std::fs::File;
-use std::io::{self, PipeReader, PipeWriter, Write as _};
+use std::io::{self, PipeReader, PipeWriter};
 use std::ops::Range;
 
 pub use rustix::fs::{
@@ -53,10 +53,8 @@ pub fn large_pipe() -> io::Result<(PipeReader, PipeWriter)> {
 ///
 /// # Errors
 /// The system's.
-pub fn pass_on(file: &File, place: Range<u64>, mut to: &PipeWriter) -> io::Result<()> {
-    let mut bytes = vec![0; usize::try_from(place.end - place.start).map_err(io::Error::other)?];
-    file.read_exact_at(&mut bytes, place.start)?;
-    to.write_all(&bytes)
+pub fn pass_on(file: &File, place: Range<u64>, to: &PipeWriter) -> io::Result<()> {
+    super::copy_on(file, place, to)
 }
 
 /// A mode of its bits.

@@ -14,7 +14,7 @@ mod tests;
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
-use std::io::{self, PipeReader, PipeWriter, Write as _};
+use std::io::{self, PipeReader, PipeWriter};
 use std::ops::Range;
 use std::os::windows::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -201,10 +201,8 @@ pub fn large_pipe() -> io::Result<(PipeReader, PipeWriter)> {
 ///
 /// # Errors
 /// The system's.
-pub fn pass_on(file: &File, place: Range<u64>, mut to: &PipeWriter) -> io::Result<()> {
-    let mut bytes = vec![0; usize::try_from(place.end - place.start).map_err(io::Error::other)?];
-    file.read_exact_at(&mut bytes, place.start)?;
-    to.write_all(&bytes)
+pub fn pass_on(file: &File, place: Range<u64>, to: &PipeWriter) -> io::Result<()> {
+    super::copy_on(file, place, to)
 }
 
 /// What tells a file or directory from every other; a link is not followed.
