@@ -4,6 +4,8 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(not(target_os = "linux"))]
+mod ahead;
 pub mod config;
 #[cfg(target_os = "linux")]
 pub mod egress;
@@ -23,6 +25,8 @@ mod runs;
 #[cfg(any(test, target_os = "macos"))]
 mod seatbelt;
 mod state;
+#[cfg(not(target_os = "linux"))]
+mod unconfined;
 
 #[cfg(target_os = "linux")]
 mod linux;

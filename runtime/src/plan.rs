@@ -213,6 +213,20 @@ impl From<&Limits> for Watched {
     }
 }
 
+#[cfg(any(test, not(target_os = "linux")))]
+impl Watched {
+    /// The limit that is not kept by what a tree uses: bytes, processes or threads, CPU time.
+    pub fn exceeded(&self, memory: u64, pids: u64, spent: Duration) -> Option<Limit> {
+        if memory > self.memory {
+            Some(Limit::Memory(self.memory))
+        } else if pids > u64::from(self.pids) {
+            Some(Limit::Pids(self.pids))
+        } else {
+            (spent > Duration::from_secs(self.cpu_time_seconds)).then_some(Limit::CpuTime(self.cpu_time_seconds))
+        }
+    }
+}
+
 /// Caps by setrlimit(2). Where the caller has a lower one, that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rlimits {
@@ -440,5 +454,18 @@ mod tests {
         ] {
             assert_eq!(data(&command, own_words, subprocess), most, "{command:?}");
         }
+    }
+    #[test]
+    fn the_limit_that_is_not_kept_is_named() {
+        let grant = Grant::nothing();
+        let limits = Watched::from(&grant.limits);
+        let exceeded = |memory, pids, seconds| {
+            limits.exceeded(limits.memory + memory, u64::from(limits.pids) + pids, Duration::from_secs(seconds))
+        };
+        let all = limits.cpu_time_seconds;
+        assert_eq!(exceeded(0, 0, all), None);
+        assert_eq!(exceeded(1, 1, all + 1), Some(Limit::Memory(limits.memory)));
+        assert_eq!(exceeded(0, 1, all + 1), Some(Limit::Pids(limits.pids)));
+        assert_eq!(exceeded(0, 0, all + 1), Some(Limit::CpuTime(all)));
     }
 }

@@ -8,16 +8,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use rustix::process::Signal;
-use ulid::Ulid;
 
 use super::guard::Guard;
 use super::signals::Signals;
 use super::sys::{self, Queue};
+use crate::ahead::Ordered;
 use crate::egress::{Proxies, Refused, Totals};
-use crate::identity::Identity;
 use crate::journal::Ticket;
 use crate::local::{Execute, Local, Place, relocate};
-use crate::outcome::{How, Masked, Outcome, Recording};
+use crate::outcome::{How, Masked, Outcome};
 use crate::plan::{Limit, Plan};
 use crate::refusal::{NotExecuted, NotExecutedKind, Refusal};
 use crate::report::{Layer, Report, Status, Tier};
@@ -25,46 +24,6 @@ use crate::seatbelt::profile;
 
 /// What puts a process into a sandbox.
 const SANDBOX_EXEC: &str = "/usr/bin/sandbox-exec";
-
-/// A run whose plan is not known yet. Nothing is done for it ahead of that here.
-#[derive(Debug)]
-pub struct Ahead {
-    run: Ulid,
-    direct: bool,
-}
-
-impl Ahead {
-    /// Takes note of it.
-    ///
-    /// # Errors
-    /// None here.
-    pub fn split(_: &Identity, run: Ulid) -> Result<Ahead, Refusal> {
-        Ok(Ahead { run, direct: false })
-    }
-
-    /// The server gets this process's own standard input and output in place of pipes.
-    pub fn direct(&mut self) {
-        self.direct = true;
-    }
-
-    /// Orders the cage of the plan.
-    ///
-    /// # Errors
-    /// A [`Refusal`]: calls cannot be recorded here.
-    pub fn order(self, _: &Plan, recording: Recording) -> Result<Ordered, Refusal> {
-        match recording {
-            Recording::Nothing => Ok(Ordered { run: self.run, direct: self.direct }),
-            Recording::Calls => Err(Refusal::new("recording calls", "macOS tells root alone of a process's calls")),
-        }
-    }
-}
-
-/// A cage to be built.
-#[derive(Debug)]
-pub struct Ordered {
-    run: Ulid,
-    direct: bool,
-}
 
 impl Ordered {
     /// Writes the profile and tries it. Private directories are made below `place`.

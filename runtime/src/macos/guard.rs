@@ -55,16 +55,7 @@ impl Guard {
                 self.seen.insert((process.pid, process.started), uses);
             }
         }
-        let limits = &self.limits;
-        if memory > limits.memory {
-            Some(Limit::Memory(limits.memory))
-        } else if threads > limits.pids {
-            Some(Limit::Pids(limits.pids))
-        } else if self.spent() > Duration::from_secs(limits.cpu_time_seconds) {
-            Some(Limit::CpuTime(limits.cpu_time_seconds))
-        } else {
-            None
-        }
+        self.limits.exceeded(memory, threads.into(), self.spent())
     }
 
     /// CPU time of all that was seen.

@@ -6,7 +6,6 @@ use rustix::process::{Pid, setsid};
 
 use crate::outcome::Tie;
 use crate::plan::Plan;
-use crate::report::Status;
 
 /// Arguments of a process can be read by its user and by root alone here, and stay.
 ///
@@ -41,21 +40,8 @@ pub fn useless_programs(_: &Plan) -> Vec<String> {
     Vec::new()
 }
 
-/// What confines a process that unpacks: nothing yet.
-#[derive(Debug)]
-pub struct Unpacking(());
+/// Why no calls of a server can be recorded.
+pub(crate) const NO_CALLS: &str = "macOS tells root alone of a process's calls";
 
-impl Unpacking {
-    /// Whether one could be kept in its directory.
-    ///
-    /// # Errors
-    /// Always.
-    pub fn can_keep_files_apart() -> Result<(), String> {
-        Err("no profile for unpacking is known".into())
-    }
-
-    /// Whether its files are kept apart.
-    pub fn files(&self) -> Status {
-        Status::Absent("unsupported: no profile for unpacking is known".into())
-    }
-}
+/// Why nothing confines a process that unpacks.
+pub(crate) const NOT_KEPT_APART: &str = "no profile for unpacking is known";

@@ -6,60 +6,18 @@ use std::os::windows::io::OwnedHandle;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ulid::Ulid;
-
 use super::guard::Guard;
 use super::signals::Signals;
 use super::sys::{self, Job, Process, Start, Token};
+use crate::ahead::Ordered;
 use crate::egress::{Proxies, Refused, Totals};
-use crate::identity::Identity;
 use crate::journal::Ticket;
 use crate::local::{Local, Place, relocate};
-use crate::outcome::{How, Masked, Outcome, Recording};
+use crate::outcome::{How, Masked, Outcome};
 use crate::plan::{Limit, Plan, Watched};
 use crate::refusal::{NotExecuted, NotExecutedKind, Refusal};
 use crate::report::{Layer, Report, Status, Tier};
 use crate::windows_plan::{JobLimits, command_line, environment_block, is_batch, script_of_shim};
-
-/// A run whose plan is not known yet. Nothing is done for it ahead of that here.
-#[derive(Debug)]
-pub struct Ahead {
-    run: Ulid,
-    direct: bool,
-}
-
-impl Ahead {
-    /// Takes note of it.
-    ///
-    /// # Errors
-    /// None here.
-    pub fn split(_: &Identity, run: Ulid) -> Result<Ahead, Refusal> {
-        Ok(Ahead { run, direct: false })
-    }
-
-    /// The server gets this process's own standard input and output in place of pipes.
-    pub fn direct(&mut self) {
-        self.direct = true;
-    }
-
-    /// Orders the cage of the plan.
-    ///
-    /// # Errors
-    /// A [`Refusal`]: calls cannot be recorded here.
-    pub fn order(self, _: &Plan, recording: Recording) -> Result<Ordered, Refusal> {
-        match recording {
-            Recording::Nothing => Ok(Ordered { run: self.run, direct: self.direct }),
-            Recording::Calls => Err(Refusal::new("recording calls", "Windows tells nobody of a process's calls")),
-        }
-    }
-}
-
-/// A cage to be built.
-#[derive(Debug)]
-pub struct Ordered {
-    run: Ulid,
-    direct: bool,
-}
 
 impl Ordered {
     /// Makes the job and the server's process in it, suspended, and says which layers are in force. Private directories are made

@@ -50,16 +50,7 @@ impl Guard {
                 self.seen.insert((*id, uses.started), uses);
             }
         }
-        let limits = &self.limits;
-        if memory > limits.memory {
-            Some(Limit::Memory(limits.memory))
-        } else if ids.len() > limits.pids as usize {
-            Some(Limit::Pids(limits.pids))
-        } else if self.spent() > Duration::from_secs(limits.cpu_time_seconds) {
-            Some(Limit::CpuTime(limits.cpu_time_seconds))
-        } else {
-            None
-        }
+        self.limits.exceeded(memory, ids.len() as u64, self.spent())
     }
 
     /// CPU time of all that was seen.

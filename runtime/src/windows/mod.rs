@@ -16,12 +16,15 @@ mod tests;
 mod without;
 
 pub use advice::advice;
-pub use cage::{Ahead, Cage, Ordered, Prepared, Remains};
+pub use cage::{Cage, Prepared, Remains};
 pub use signals::Signals;
-pub use without::{Unpacking, apart, hide_in_arguments, useless_programs};
+pub(crate) use without::{NO_CALLS, NOT_KEPT_APART};
+pub use without::{apart, hide_in_arguments, useless_programs};
 
+pub use crate::ahead::{Ahead, Ordered};
 pub use crate::outcome::{Advice, Asked, AskedPath, How, Masked, Outcome, Recording, Tie, Used};
 pub use crate::refusal::{NotExecuted, NotExecutedKind, Refusal};
+pub use crate::unconfined::Unpacking;
 
 /// The numbers that these signals have elsewhere, for what is said and for exit codes.
 pub const SIGHUP: i32 = 1;

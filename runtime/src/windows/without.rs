@@ -4,7 +4,6 @@ use std::io;
 
 use crate::outcome::Tie;
 use crate::plan::Plan;
-use crate::report::Status;
 
 /// Arguments of a process can be read by its user alone here, and stay.
 ///
@@ -32,21 +31,8 @@ pub fn useless_programs(_: &Plan) -> Vec<String> {
     Vec::new()
 }
 
-/// What confines a process that unpacks: nothing.
-#[derive(Debug)]
-pub struct Unpacking(());
+/// Why no calls of a server can be recorded.
+pub(crate) const NO_CALLS: &str = "Windows tells nobody of a process's calls";
 
-impl Unpacking {
-    /// Whether one could be kept in its directory.
-    ///
-    /// # Errors
-    /// Always.
-    pub fn can_keep_files_apart() -> Result<(), String> {
-        Err("Windows keeps no process in a directory".into())
-    }
-
-    /// Whether its files are kept apart.
-    pub fn files(&self) -> Status {
-        Status::Absent("unsupported: Windows keeps no process in a directory".into())
-    }
-}
+/// Why nothing confines a process that unpacks.
+pub(crate) const NOT_KEPT_APART: &str = "Windows keeps no process in a directory";
