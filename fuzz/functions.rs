@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use bundle::attest::{
-    Bundle, Envelope, Form, IN_TOTO, Item, PublicKey, Signers, SigningKey, SimpleSigning, TrustedKey, verify,
+    Bundle, Envelope, Form, IN_TOTO, Item, Outcome, PublicKey, Signers, SigningKey, SimpleSigning, TrustedKey, verify,
 };
 use bundle::policy::{Pattern, Policy, Section, Source, Sourced, Tools};
 use bundle::{
@@ -212,6 +212,12 @@ pub fn envelope(bytes: &[u8]) {
     let _ = SigningKey::from_pem(bytes, None);
 }
 
+/// How many things are said by somebody whose word counts.
+fn words_of(outcome: &Outcome) -> usize {
+    let evidence = &outcome.evidence;
+    evidence.signatures.len() + evidence.certifications.len() + evidence.revocations.len() + outcome.others.len()
+}
+
 /// Any statement, signed by a key whose word counts: one thing is said at most, within its bounds, and nothing once a bit is another.
 pub fn attestation(statement: &[u8]) {
     let key = SigningKey::from_pem(KEY.as_bytes(), None).expect("it is one");
@@ -229,13 +235,7 @@ pub fn attestation(statement: &[u8]) {
             assert!(said.level <= 3 && said.score.is_none_or(|score| score <= 100));
         }
         assert!(evidence.revocations.iter().all(|said| said.reason.chars().count() <= 500));
-        let words = [
-            evidence.signatures.len(),
-            evidence.certifications.len(),
-            evidence.revocations.len(),
-            outcome.others.len(),
-        ];
-        let words: usize = words.iter().sum();
+        let words = words_of(&outcome);
         assert_eq!(words + evidence.rejected.len(), 1);
         words
     };
@@ -565,13 +565,7 @@ pub fn bundle(bytes: &[u8]) {
         let item = Item { form: Form::Bundle, text: text.into() };
         let outcome = verify(&[Digest::of("")], &[item], signers, now, Listing::Complete);
         let evidence = &outcome.evidence;
-        let words = [
-            evidence.signatures.len(),
-            evidence.certifications.len(),
-            evidence.revocations.len(),
-            outcome.others.len(),
-        ];
-        let words: usize = words.iter().sum();
+        let words = words_of(&outcome);
         (words, words + evidence.rejected.len())
     };
     assert!(said(&Signers { keys: &trusted, ..Signers::default() }).1 <= 1);
