@@ -206,7 +206,7 @@ fn wrong(path: &Path, why: &dyn std::fmt::Display) -> Failure {
         .hint("it says which tools were accepted: put it right, or remove it, so that the next run's are accepted")
 }
 
-/// What a run's lists are held to, where policy says so.
+/// What a run's lists are held to, where policy says so; by default not those of a `direct` run: nobody loses what they ask for by a default.
 ///
 /// # Errors
 /// Where what was accepted cannot be read.
@@ -215,10 +215,12 @@ pub fn of_run(
     resolved: &Resolved,
     package: &Package,
     settings: &Settings,
+    direct: bool,
 ) -> Result<Option<(Place, Pins)>, Failure> {
     let Sourced { value, source } = verdict.policy.tools.pin();
     let manner = match (value, &source) {
         (Pin::Allow, _) => return Ok(None),
+        (Pin::Warn, Source::Default) if direct => return Ok(None),
         (Pin::Warn, Source::Default) => Manner::Once,
         (Pin::Warn, _) => Manner::Warn,
         (Pin::Block, _) => Manner::Block,

@@ -333,9 +333,10 @@ fn story(
     let least = least_tier(typed, settings)?;
     let proxies = if plan.egress.is_empty() { Proxies::none() } else { settings.proxies()? };
     let asks_for_direct = typed.relay.unwrap_or(settings.relay) == cli::Relay::Direct;
-    // A default does not take from anybody what they ask for.
-    let looks = questions.is_none() && !(asks_for_direct && verdict.policy.tools.pin.is_none());
-    let pins = looks.then(|| pins::of_run(&verdict, &resolved, &package, settings)).transpose()?.flatten();
+    let pins = match questions {
+        Some(_) => None,
+        None => pins::of_run(&verdict, &resolved, &package, settings, asks_for_direct)?,
+    };
     let (place, pins) = pins.unzip();
     record.pinned(pins.as_ref());
     let audits_calls = typed.audit_calls || settings.audit_calls;
