@@ -235,9 +235,18 @@ pub fn of_run(typed: &cli::Run, request: &Request, package: &Package, grant: &Gr
 
 /// Whether a variable's name says that its value is a secret.
 pub fn tells(name: &str) -> bool {
-    const WORDS: [&str; 7] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "APIKEY"];
-    let name = name.to_ascii_uppercase();
-    WORDS.iter().any(|word| name.contains(word)) || name.split(['_', '-', '.']).any(|word| word == "KEY")
+    const WORDS: [&str; 8] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "APIKEY", "BEARER"];
+    const PARTS: [&str; 5] = ["KEY", "PASS", "PAT", "JWT", "COOKIE"];
+    let capitals = name.to_ascii_uppercase();
+    // As in `accessKey`, too.
+    let mut humps = String::new();
+    for (at, letter) in name.char_indices() {
+        if letter.is_ascii_uppercase() && name[..at].ends_with(|before: char| before.is_ascii_lowercase()) {
+            humps.push('_');
+        }
+        humps.push(letter.to_ascii_uppercase());
+    }
+    WORDS.iter().any(|word| capitals.contains(word)) || humps.split(['_', '-', '.']).any(|part| PARTS.contains(&part))
 }
 
 #[cfg(test)]
@@ -282,10 +291,20 @@ mod tests {
 
     #[test]
     fn names_that_tell() {
-        for name in ["GITHUB_TOKEN", "API_KEY", "key", "AWS_SECRET_ACCESS_KEY", "githubToken", "DB_PASSWORD"] {
+        for name in [
+            "GITHUB_TOKEN",
+            "API_KEY",
+            "key",
+            "AWS_SECRET_ACCESS_KEY",
+            "githubToken",
+            "DB_PASSWORD",
+            "GITHUB_PAT",
+            "accessKey",
+            "DB_PASS",
+        ] {
             assert!(tells(name), "{name}");
         }
-        for name in ["LOG_LEVEL", "KEYBOARD", "MONKEY_PATH", "HOME"] {
+        for name in ["LOG_LEVEL", "KEYBOARD", "MONKEY_PATH", "HOME", "PATH", "PWD", "AUTHOR", "COMPASS"] {
             assert!(!tells(name), "{name}");
         }
     }

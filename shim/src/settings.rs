@@ -424,6 +424,16 @@ const KEYS: [&str; 20] = [
     "max_fds",
 ];
 
+/// Whether a variable in capitals decides what smcp does; how much it says does not count.
+pub fn is_setting(name: &str) -> bool {
+    name.strip_prefix("MCP_").map(str::to_ascii_lowercase).is_some_and(|key| {
+        let starts = |start: &&str| key.starts_with(start);
+        (KEYS.contains(&key.as_str()) && key != "log_level")
+            || key == "config"
+            || SECTIONS.iter().chain(&["policy_"]).any(starts)
+    })
+}
+
 /// Beginnings of variables that can only be meant for smcp: a misspelt one must not be ignored.
 const SECTIONS: [&str; 8] = ["registries_", "proxy_", "max_", "audit_", "registry_", "cache_", "pull_", "mcp_"];
 

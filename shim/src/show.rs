@@ -71,6 +71,11 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
+/// Text that is one line, whatever stands in it: what a question is about cannot forge further lines of it.
+pub fn one_line(text: &str) -> String {
+    text.replace('\n', "\\n")
+}
+
 /// A request of the package that is not granted.
 pub fn withheld(withheld: &Withheld) {
     warn(&format!("not granted: {}: {}", withheld.what, withheld.why));

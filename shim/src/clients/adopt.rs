@@ -23,7 +23,7 @@ use crate::accept::ask;
 use crate::cli;
 use crate::exit::{self, Failure};
 use crate::settings::Settings;
-use crate::show::{self, outln};
+use crate::show::{self, one_line, outln};
 
 /// Changes the clients' files over.
 ///
@@ -100,16 +100,18 @@ fn report(found: &Looked, smcp: &str, outcomes: &BTreeMap<Place, Outcome>) {
     };
     for row in &found.rows {
         match (&row.state, outcomes.get(&place(found, row))) {
-            (Err(Left::Caged(reference)), _) => outln!("  {}: runs caged already, {reference}", row.title),
+            (Err(Left::Caged(reference)), _) => {
+                outln!("  {}: runs caged already, {}", row.title, one_line(reference));
+            }
             (Err(Left::Alone(why)), _) | (Ok(_), Some(Outcome::Left(why))) => {
-                outln!("  {}: left alone: {why}", row.title);
+                outln!("  {}: left alone: {}", row.title, one_line(why));
             }
             (Ok(open), _) => {
                 let invocation = &open.invocation;
-                outln!("  {}: {}", row.title, invocation.reference);
-                invocation.today.iter().for_each(|what| outln!("    today     {what}"));
-                invocation.granted.iter().for_each(|what| outln!("    granted   {what}"));
-                invocation.notes.iter().for_each(|what| outln!("    note      {what}"));
+                outln!("  {}: {}", row.title, one_line(&invocation.reference));
+                invocation.today.iter().for_each(|what| outln!("    today     {}", one_line(what)));
+                invocation.granted.iter().for_each(|what| outln!("    granted   {}", one_line(what)));
+                invocation.notes.iter().for_each(|what| outln!("    note      {}", one_line(what)));
                 diff(found.client, file, row, open, smcp).iter().for_each(|line| outln!("    {line}"));
             }
         }
@@ -273,14 +275,12 @@ fn adopted(client: &Client, text: &str, key: &Key, open: &Open, smcp: &str) -> R
     let changed_meanwhile = || format!("{} was changed meanwhile", key.name);
     let entry = entries.iter().find(|entry| key.is_of(entry)).ok_or_else(changed_meanwhile)?;
     let start = entry.start(&client.shape).map_err(|_| changed_meanwhile())?;
-    let rest: Vec<String> =
-        start.words.iter().skip(open.invocation.replaced).map(|(word, _)| (*word).to_owned()).collect();
-    if rest != open.args {
+    if start.outline() != open.outline {
         return Err(changed_meanwhile());
     }
     let words = open.words(smcp);
     let after = changed(text, &put(text, client.dialect, &start, open.invocation.replaced, &words));
-    match is_as_meant((text, &after), client.dialect, &client.shape, key, &[words, rest].concat()) {
+    match is_as_meant((text, &after), client.dialect, &client.shape, key, &[words, open.args.clone()].concat()) {
         true => Ok(after),
         false => Err(format!("{} stands there in a way that smcp cannot change", key.name)),
     }

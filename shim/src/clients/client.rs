@@ -17,7 +17,7 @@ use super::table::Client;
 use crate::cli::{self, Cli, Command};
 use crate::exit::{self, Failure};
 use crate::settings::Settings;
-use crate::show::{self, outln};
+use crate::show::{self, one_line, outln};
 
 /// Lists servers, adds one or takes one out.
 ///
@@ -53,10 +53,10 @@ fn print(found: &Looked) {
     }
     for Row { title, shown, state, .. } in &found.rows {
         match state {
-            Err(Left::Caged(reference)) => outln!("  {title}: caged, {reference}"),
+            Err(Left::Caged(reference)) => outln!("  {title}: caged, {}", one_line(reference)),
             Ok(_) => outln!("  {title}: not caged, {shown} (smcp adopt {} changes it over)", found.client.id),
-            Err(Left::Alone(why)) if shown.is_empty() => outln!("  {title}: {why}"),
-            Err(Left::Alone(why)) => outln!("  {title}: not caged, {shown} ({why})"),
+            Err(Left::Alone(why)) if shown.is_empty() => outln!("  {title}: {}", one_line(why)),
+            Err(Left::Alone(why)) => outln!("  {title}: not caged, {shown} ({})", one_line(why)),
         }
     }
 }

@@ -6,6 +6,7 @@ use distribution::{Digest, Secret};
 
 use super::table::{ANY, Shape};
 use super::tree::{List, Map, Member, Node};
+use crate::show::one_line;
 
 /// One server as it stands in a file.
 #[derive(Clone, Debug)]
@@ -44,6 +45,16 @@ pub struct Start<'n> {
     pub env_file: Option<String>,
     /// The directory that it starts in.
     pub directory: Option<String>,
+}
+
+impl Start<'_> {
+    /// All that what smcp makes of it goes by: an entry of another outline is another one.
+    pub fn outline(&self) -> Vec<String> {
+        let words = self.words.iter().map(|(word, _)| format!("word {word}"));
+        let names = self.env.iter().map(|(name, value)| format!("{name} {}", value.expose().is_empty()));
+        let file = self.env_file.iter().map(|file| format!("file {file}"));
+        words.chain(names).chain(file).chain(self.directory.iter().map(|from| format!("from {from}"))).collect()
+    }
 }
 
 /// The entries of a file, in its order.
@@ -99,8 +110,8 @@ impl<'n> Entry<'n> {
     /// What stands for it in words, beside its file: `projects./work.NAME`.
     pub fn title(&self) -> String {
         match &self.within {
-            Some(within) => format!("{} ({within})", self.name),
-            None => self.name.clone(),
+            Some(within) => one_line(&format!("{} ({within})", self.name)),
+            None => one_line(&self.name),
         }
     }
 

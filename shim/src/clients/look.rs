@@ -14,6 +14,7 @@ use super::table::{CLIENTS, Client, Machine};
 use crate::exit::{self, Failure};
 use crate::secrets::tells;
 use crate::settings::read_small;
+use crate::show::one_line;
 
 /// A client's file, and what stands in it.
 #[derive(Debug)]
@@ -72,6 +73,8 @@ pub struct Open {
     pub args: Vec<String>,
     /// What the client sets.
     pub env: Vec<(String, Secret)>,
+    /// [`Start::outline`](super::entries::Start::outline) of what was looked at.
+    pub outline: Vec<String>,
 }
 
 impl Open {
@@ -124,8 +127,8 @@ pub fn machine() -> Result<Machine, Failure> {
 pub fn look(clients: &[&'static Client], own: &str, host_runtime: bool) -> Result<Vec<Looked>, Failure> {
     let machine = machine()?;
     let packages = Packages::of(machine.home());
-    let is_there = |path: &Path| path.symlink_metadata().is_ok();
-    let host = Host { home: machine.home(), is_there: &is_there, packages: &packages, own, host_runtime };
+    let leads = |path: &Path| path.canonicalize().ok();
+    let host = Host { home: machine.home(), leads: &leads, packages: &packages, own, host_runtime };
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
     for client in clients {
@@ -168,16 +171,18 @@ fn row(client: &Client, entry: &Entry<'_>, project: Option<&Path>, host: &Host<'
     let start = entry.start(&client.shape);
     let words: Vec<&str> = start.iter().flat_map(|start| start.words.iter().map(|(word, _)| *word)).collect();
     let state = start.map_err(Left::Alone).and_then(|start| {
+        let outline = start.outline();
         let mut env = start.env;
         if let Some(file) = &start.env_file {
             env.extend(of_file(file, project).map_err(Left::Alone)?);
         }
         let names: Vec<(&str, bool)> =
             env.iter().map(|(name, value)| (name.as_str(), !value.expose().is_empty())).collect();
-        let started = Started { words: &words, env: &names, directory: start.directory.as_deref() };
+        let (directory, is_of_project) = (start.directory.as_deref(), project.is_some());
+        let started = Started { words: &words, env: &names, directory, is_of_project };
         let invocation = recognise(started, host)?;
         let args = words[invocation.replaced..].iter().map(|word| (*word).to_owned()).collect();
-        Ok(Open { invocation, args, env })
+        Ok(Open { invocation, args, env, outline })
     });
     Row { key: Key::of(entry), title: entry.title(), shown: shown(&words), state }
 }
@@ -199,7 +204,7 @@ fn of_file(file: &str, project: Option<&Path>) -> Result<Vec<(String, Secret)>, 
 
 /// A command line for people.
 fn shown(words: &[&str]) -> String {
-    masked(words, 0).join(" ")
+    one_line(&masked(words, 0).join(" "))
 }
 
 /// The words of a command line without what may be a secret. What follows `--secret` and `--env` are names in the first `ours` of them,
@@ -207,7 +212,7 @@ fn shown(words: &[&str]) -> String {
 pub fn masked(words: &[&str], ours: usize) -> Vec<String> {
     let is_name = |at: usize| at > 0 && at < ours && matches!(words[at - 1], "--secret" | "--env");
     let word = |(at, hidden): (usize, bool)| match words[at].split_once('=') {
-        Some((name, _)) if hidden && is_plain(name) && tells(&plain(name)) => format!("{name}=…"),
+        Some((name, _)) if hidden && is_plain(name) && may_tell(&plain(name)) => format!("{name}=…"),
         None if is_name(at) => words[at].to_owned(),
         _ if hidden => "…".to_owned(),
         _ => words[at].to_owned(),
@@ -215,25 +220,57 @@ pub fn masked(words: &[&str], ours: usize) -> Vec<String> {
     hidden(words).into_iter().enumerate().map(word).collect()
 }
 
+/// How secrets begin by themselves, whatever stands before them: those of AI services, forges, clouds and chats, and JSON web tokens.
+const ISSUED: [&str; 19] = [
+    "sk-",
+    "sk_",
+    "rk_",
+    "pk_",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "xoxb-",
+    "xoxp-",
+    "xapp-",
+    "AKIA",
+    "ASIA",
+    "AIza",
+    "npm_",
+    "eyJ",
+];
+
+/// Whether a name may stand before a secret: more than those of variables, since what is hidden here is hidden from people alone.
+fn may_tell(name: &str) -> bool {
+    const PARTS: [&str; 5] = ["AUTH", "PWD", "SIG", "SID", "DSN"];
+    tells(name) || name.to_ascii_uppercase().split(['_', '-', '.']).any(|part| PARTS.contains(&part))
+}
+
 /// Whether each word of a command line may be a secret.
 pub fn hidden(words: &[&str]) -> Vec<bool> {
-    let tells_of = |word: &str| tells(&plain(word.split('=').next().unwrap_or(word)));
+    let tells_of = |word: &str| may_tell(&plain(word.split('=').next().unwrap_or(word)));
     let behind =
         |at: usize| at > 0 && words[at - 1].starts_with('-') && !words[at - 1].contains('=') && tells_of(words[at - 1]);
     // What stands before any `=` or `:` may be the name of what follows: a variable, a header, a part of an address.
     let named = |word: &str| {
         word.match_indices(['=', ':']).any(|(end, _)| {
             let name = word[..end].trim_end_matches('"').rsplit(|letter| !is_of_a_name(letter)).next();
-            name.is_some_and(|name| tells(&plain(name)))
+            name.is_some_and(|name| may_tell(&plain(name)))
         })
     };
     let within = |at: usize| {
         named(words[at])
+            || words[at].split(|letter| !is_of_a_name(letter)).any(|part| ISSUED.iter().any(|start| part.starts_with(start)))
             || words[at].to_ascii_lowercase().contains("authorization") && words[at].contains(':')
             || words[at].contains("Bearer ")
             || words[at]
                 .split_once("://")
                 .is_some_and(|(_, rest)| rest.split('/').next().unwrap_or_default().contains('@'))
+            // As databases have it, `USER:PASSWORD@tcp(HOST)`.
+            || words[at].split_once('@').is_some_and(|(login, _)| login.contains(':'))
     };
     (0..words.len()).map(|at| within(at) || behind(at)).collect()
 }
@@ -268,6 +305,18 @@ mod tests {
             (&["npx", "x", "https://h/?a=1&api_key=hunter2"], "npx x …"),
             (&["npx", "x", "--token", "aHVudGVyMg=="], "npx x --token …"),
             (&["npx", "x", "{\"password\":\"hunter2\"}"], "npx x …"),
+            (&["npx", "x", "--pass", "hunter2", "--pwd=hunter2", "--pat", "hunter2"], "npx x --pass … --pwd=… --pat …"),
+            (
+                &["npx", "x", "--auth", "hunter2", "--bearer", "hunter2", "--jwt", "hunter2"],
+                "npx x --auth … --bearer … --jwt …",
+            ),
+            (&["npx", "x", "--accessKey", "hunter2", "--cookie", "sid=hunter2"], "npx x --accessKey … --cookie sid=…"),
+            (&["npx", "x", "sk-ant-hunter2", "--with", "ghp_hunter2", "a=AKIAhunter2"], "npx x … --with … …"),
+            (&["npx", "x", "me:hunter2@tcp(db)/x", "Server=db;Pwd=hunter2", "https://h/?sig=hunter2"], "npx x … … …"),
+            (
+                &["npx", "x", "@scope/name", "--pattern", "a", "--author=me", "--signal", "TERM"],
+                "npx x @scope/name --pattern a --author=me --signal TERM",
+            ),
             // Whose flag it is nobody knows.
             (&["npx", "x", "--secret", "hunter2"], "npx x --secret …"),
             (&["npx", "x", "--root", "/home/me/a:b", "LOG=debug"], "npx x --root /home/me/a:b LOG=debug"),

@@ -6,13 +6,14 @@ mod packages;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bundle::build::{Known, known};
 use distribution::{PackageName, Packages, Reference};
 
 use crate::cli::{Cli, Command};
 use crate::secrets::tells;
+use crate::settings::is_setting;
 
 use super::known::{grants, is_secret};
 
@@ -20,14 +21,21 @@ use super::known::{grants, is_secret};
 pub struct Host<'h> {
     /// The home directory.
     pub home: &'h Path,
-    /// Whether something is at a path.
-    pub is_there: &'h dyn Fn(&Path) -> bool,
+    /// Where a path leads, without links and `..`; none where nothing is.
+    pub leads: &'h dyn Fn(&Path) -> Option<PathBuf>,
     /// Where packages come from.
     pub packages: &'h Packages,
     /// The path of smcp, whatever its name is.
     pub own: &'h str,
     /// Whether packages of npm and PyPI are run by its interpreters.
     pub host_runtime: bool,
+}
+
+impl Host<'_> {
+    /// Whether the home directory lies in what a path leads to.
+    fn holds_home(&self, path: &Path) -> bool {
+        self.home.starts_with(path) || (self.leads)(self.home).is_some_and(|home| home.starts_with(path))
+    }
 }
 
 /// What a client starts.
@@ -39,6 +47,8 @@ pub struct Started<'s> {
     pub env: &'s [(&'s str, bool)],
     /// The directory that it starts in.
     pub directory: Option<&'s str>,
+    /// Whether that stands in a file of a project, which others may have written.
+    pub is_of_project: bool,
 }
 
 /// What smcp runs in its place.
@@ -104,15 +114,22 @@ pub fn recognise(started: Started<'_>, host: &Host<'_>) -> Result<Invocation, Le
     let before = unwrapped(started.words)?;
     let words = &started.words[before..];
     let line = line(words, host.own)?;
+    let steering = steering(&started)?;
     let args = &words[line.length..];
     let known = known(&line.reference, host.packages).ok().flatten();
     let mut flags = Vec::new();
     let mut granted = Vec::new();
     let mut notes = line.notes;
+    notes.extend(steering);
     if let Some(directory) = started.directory {
         // A client may put something in its place that is not known here.
         if !Path::new(directory).is_absolute() {
             return Err(alone(format!("it starts in {directory}, which is no absolute path")));
+        }
+        if (host.leads)(Path::new(directory)).is_some_and(|path| host.holds_home(&path)) {
+            return Err(alone(format!(
+                "it starts in {directory}, which holds the home directory: too wide to be granted"
+            )));
         }
         granted.push(format!("{directory} read-write: it starts there"));
         flags.extend(["--cwd".to_owned(), directory.to_owned()]);
@@ -209,6 +226,43 @@ fn alone(why: impl Into<String>) -> Left {
     Left::Alone(why.into())
 }
 
+/// What is to be said of variables that are smcp's own as well: the client sets them for it, outside of the cage. Those of a project are
+/// no word of the user's, and a name that is none would go behind a flag, where `K=command:…` is a program to start.
+fn steering(started: &Started<'_>) -> Result<Option<String>, Left> {
+    if let Some((name, _)) = started.env.iter().find(|(name, _)| !is_name(name)) {
+        let name = name.split('=').next().unwrap_or_default().escape_debug();
+        return Err(alone(format!("it sets a variable that begins with {name:?} and is none by its name")));
+    }
+    let names: Vec<&str> = started.env.iter().map(|(name, _)| *name).filter(|name| steers(name)).collect();
+    match (names.join(", "), started.is_of_project) {
+        (names, _) if names.is_empty() => Ok(None),
+        (names, true) => {
+            Err(alone(format!("it sets {names}, which smcp itself would go by, and stands in a file of the project")))
+        }
+        (names, false) => Ok(Some(format!("smcp itself goes by {names} too, outside of the cage"))),
+    }
+}
+
+/// Whether smcp goes by a variable, or what it starts outside of a cage does: where programs, files and registries are.
+fn steers(name: &str) -> bool {
+    const NAMES: [&str; 11] = [
+        "PATH",
+        "HOME",
+        "TMPDIR",
+        "DOCKER_CONFIG",
+        "REGISTRY_AUTH_FILE",
+        "HTTPS_PROXY",
+        "HTTP_PROXY",
+        "ALL_PROXY",
+        "NO_PROXY",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+    ];
+    const STARTS: [&str; 8] = ["XDG_", "LD_", "DYLD_", "NPM_CONFIG_", "UV_", "PIP_", "DBUS_", "SMCP_"];
+    let name = name.to_ascii_uppercase();
+    NAMES.contains(&name.as_str()) || STARTS.iter().any(|start| name.starts_with(start)) || is_setting(&name)
+}
+
 /// The flags by which variables reach the server, each with its name. Their values stay where the client has them.
 fn variables(env: &[(&str, bool)], passed: Option<&[String]>, known: Option<&Known>) -> Vec<(&'static str, String)> {
     let reaches = |name: &str| match passed {
@@ -221,6 +275,12 @@ fn variables(env: &[(&str, bool)], passed: Option<&[String]>, known: Option<&Kno
     };
     let reaching = env.iter().filter(|(name, _)| reaches(name));
     reaching.map(|(name, has_value)| (flag(name, *has_value), (*name).to_owned())).collect()
+}
+
+/// Whether this is a variable's name: letters, digits, and of the signs those that names have, as in Windows' `ProgramFiles(x86)`.
+fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '-' | '(' | ')');
+    name.starts_with(|c: char| c.is_alphanumeric() || c == '_') && name.chars().all(plain)
 }
 
 /// Whether a variable is meant for what starts the server: smcp reads those of registries itself, and has its own PATH and HOME.
@@ -245,10 +305,10 @@ fn by_arguments(
             _ => word,
         };
         let path = Path::new(value);
-        if path.is_absolute() && (host.is_there)(path) {
-            if host.home.starts_with(path) {
+        if let Some(leads) = path.is_absolute().then(|| (host.leads)(path)).flatten() {
+            if host.holds_home(&leads) {
                 notes.push(format!("{value} is an argument and too wide to be granted"));
-            } else if SYSTEM.iter().any(|system| path.starts_with(system)) {
+            } else if SYSTEM.iter().any(|system| leads.starts_with(system)) {
                 flags.extend(["--allow-read".to_owned(), value.to_owned()]);
                 granted.push(format!("{value} read-only: an argument"));
             } else {

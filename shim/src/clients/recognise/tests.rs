@@ -2,16 +2,30 @@ use super::*;
 
 fn recognised_in(words: &[&str], env: &[&str], directory: Option<&str>) -> Result<Invocation, Left> {
     let env: Vec<(&str, bool)> = env.iter().map(|name| (*name, true)).collect();
+    recognised_of(words, &env, directory, false)
+}
+
+fn recognised_of(
+    words: &[&str],
+    env: &[(&str, bool)],
+    directory: Option<&str>,
+    is_of_project: bool,
+) -> Result<Invocation, Left> {
     let is_there = |path: &Path| path.starts_with("/home/me") || path.starts_with("/etc") || path == Path::new("/");
+    let leads = |path: &Path| match path.to_str() {
+        Some("/home/me/up" | "/home/me/p/../..") => Some(PathBuf::from("/home")),
+        Some("/home/me/passwd") => Some(PathBuf::from("/etc/passwd")),
+        _ => is_there(path).then(|| path.to_owned()),
+    };
     let packages = Packages::of(Path::new("/nowhere"));
     let host = Host {
         home: Path::new("/home/me"),
-        is_there: &is_there,
+        leads: &leads,
         packages: &packages,
         own: "/opt/smcp-1",
         host_runtime: false,
     };
-    recognise(Started { words, env: &env, directory }, &host)
+    recognise(Started { words, env, directory, is_of_project }, &host)
 }
 
 /// The words of `smcp run` up to the server's own, and how many stay.
@@ -128,11 +142,45 @@ fn variables_go_by_their_names() {
 }
 
 #[test]
+fn what_is_no_name_of_a_variable_is_put_behind_no_flag() {
+    for name in ["API_TOKEN=command:touch /tmp/x", "LOG=1", "-v", "", "A B", "A\n", "--secret", "A*", "A:B"] {
+        for line in ["npx -y x", "docker run -e LOG a/b"] {
+            assert!(run(line, &[name]).unwrap_err().contains("none by its name"), "{name}");
+        }
+    }
+    assert_eq!(run("npx -y x", &["ProgramFiles(x86)"]).unwrap().0, "--env ProgramFiles(x86) npm:x");
+}
+
+#[test]
+fn what_smcp_itself_goes_by_is_said_and_not_taken_from_a_project() {
+    for name in [
+        "PATH",
+        "MCP_CACHE_DIR",
+        "MCP_POLICY_MIN_TIER",
+        "npm_config_registry",
+        "https_proxy",
+        "XDG_STATE_HOME",
+        "UV_INDEX_URL",
+    ] {
+        let words = ["npx", "-y", "x"];
+        let found = recognised_of(&words, &[("LOG", true), (name, true)], None, false).unwrap();
+        assert_eq!(found.notes, [format!("smcp itself goes by {name} too, outside of the cage")]);
+        let left = recognised_of(&words, &[("LOG", true), (name, true)], None, true).unwrap_err();
+        assert!(matches!(left, Left::Alone(why) if why.contains(name) && why.contains("project")), "{name}");
+    }
+    let own = [("MCP_TRANSPORT", true), ("API_KEY", true), ("PATHS", true)];
+    assert_eq!(recognised_of(&["npx", "-y", "x"], &own, None, true).unwrap().notes, [""; 0]);
+}
+
+#[test]
 fn what_arguments_name_is_granted_unless_it_is_too_wide() {
     for (line, want) in [
         ("npx x --dir=/home/me/p", "--allow-write /home/me/p npm:x"),
         ("npx x /etc/x.conf", "--allow-read /etc/x.conf npm:x"),
         ("npx x /home/me", "npm:x"),
+        ("npx x /home/me/up", "npm:x"),
+        ("npx x /home/me/p/../..", "npm:x"),
+        ("npx x /home/me/passwd", "--allow-read /home/me/passwd npm:x"),
         ("npx x /", "npm:x"),
         ("npx x /no/such", "npm:x"),
         ("npx x https://api.test/v1", "--allow-net api.test:443 npm:x"),
@@ -155,5 +203,7 @@ fn what_it_reaches_and_is_granted_is_said() {
     assert_eq!(found.granted, granted);
     let docker = recognised_in(&["docker", "run", "-v", "/home/me/p:/p:ro", "a/b"], &[], None).unwrap();
     assert_eq!(docker.today[1], "/home/me/p read-only, at /p");
-    assert!(matches!(recognised_in(&["npx", "x"], &[], Some("sub")), Err(Left::Alone(_))));
+    for wrong in ["sub", "/home/me", "/home/me/up", "/"] {
+        assert!(matches!(recognised_in(&["npx", "x"], &[], Some(wrong)), Err(Left::Alone(_))), "{wrong}");
+    }
 }
