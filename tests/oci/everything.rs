@@ -99,12 +99,15 @@ fn by_docker() {
     // And what callers of a runtime rely on.
     let run = |flags: &[&str]| docker.ask(&[&["run", "--runtime", "smcp-oci", "--network", "none"], flags].concat());
     run(&["--rm", "--entrypoint", "/none", &plain]).expect(127);
-    let hang = "setInterval(() => {}, 1000); process.on('SIGTERM', () => process.exit(9))";
+    let hang = "setInterval(() => {}, 1000); process.on('SIGTERM', () => process.exit(9)); console.log('listens')";
     let node =
         docker.ask(&["inspect", "--format", "{{index .Config.Entrypoint 0}}", &plain]).ok().text().trim().to_owned();
     run(&["--detach", "--name", "one", "--entrypoint", &node, &plain, "-e", hang]).ok();
     let sum = docker.ask(&["exec", "one", &node, "-e", "console.log(6 * 7)"]).ok();
     assert_eq!(sum.text().trim(), "42");
+    // Until then it would not take the signal: it is the first process.
+    let listens = || docker.ask(&["logs", "one"]).ok().text().contains("listens").then_some(());
+    within(PATIENCE, listens).expect("node says so");
     docker.ask(&["stop", "--time", "60", "one"]).ok();
     assert_eq!(docker.ask(&["wait", "one"]).ok().text().trim(), "9");
     let left = docker.ask(&["ps", "--all", "--quiet"]).ok().text();

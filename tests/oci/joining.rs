@@ -43,6 +43,50 @@ fn exec_joins_the_container() {
     here.nothing_left();
 }
 
+/// What a program puts in the place of its streams is not made its own: they are given to its user before it runs.
+#[test]
+fn exec_gives_away_no_file() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let Some(here) = Containers::new() else { return };
+    let bundle = here.bundle("b", &["hang"]);
+    let file = bundle.rootfs().join("private");
+    std::fs::write(&file, "of root").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    here.started("one", &bundle);
+    for _ in 0..10 {
+        here.oci(["exec", "--user", "1000:1000", "one", "/probe", "hold-as-streams", "/private", "50"]).run().ok();
+    }
+    assert_eq!(std::fs::metadata(&file).unwrap().uid(), 0);
+    here.oci(["delete", "-f", "one"]).run().ok();
+    here.nothing_left();
+}
+
+/// What is no id would leave the process the one that it has.
+#[test]
+fn ids_that_are_none_are_refused() {
+    let Some(here) = Containers::new() else { return };
+    let bundle = here.bundle("b", &["ids"]);
+    for user in [
+        json!({"uid": 4_294_967_295_u32, "gid": 0}),
+        json!({"uid": 0, "gid": 1_u64 << 40}),
+        json!({"uid": -1}),
+        json!({"uid": 1, "gid": 1, "additionalGids": [1, 2_147_483_648_u32]}),
+    ] {
+        bundle.with(|config| config["process"]["user"] = user.clone());
+        let refused = here.oci(["run", "--bundle", bundle.path(), "one"]).run().expect(1);
+        assert!(refused.stderr().contains("must be in range"), "{user}: {}", refused.stderr());
+    }
+    bundle.with(|config| {
+        config["process"]["user"] = json!({"uid": 0, "gid": 0});
+        config["process"]["args"] = json!(["/probe", "hang"]);
+    });
+    here.started("one", &bundle);
+    let refused = here.oci(["exec", "--user", "4294967295", "one", "/probe", "ids"]).run().expect(1);
+    assert!(refused.stderr().contains("must be in range"), "{}", refused.stderr());
+    here.oci(["delete", "-f", "one"]).run().ok();
+    here.nothing_left();
+}
+
 /// It may do what the container may, and what it is given beside.
 #[test]
 fn exec_and_capabilities() {

@@ -1,5 +1,6 @@
 //! What a container must not get at, and what must not be dropped in silence.
 
+use std::fs;
 use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
@@ -96,6 +97,64 @@ fn links_in_the_place_of_directories_are_refused() {
         assert!(refused.stderr().contains(&format!("symbolic link at /{name}")), "{}", refused.stderr());
         assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "{name}");
     }
+    here.nothing_left();
+}
+
+/// CVE-2019-16884, CVE-2019-19921, CVE-2023-27561: nothing but the kernel's is mounted in the place of `/proc` and within it, whatever way leads there.
+#[test]
+fn nothing_feigns_proc() {
+    let Some(here) = Containers::new() else { return };
+    let false_one = here.world.directory("false");
+    fs::create_dir_all(false_one.join("self/attr")).unwrap();
+    let (source, own) = (false_one.to_str().unwrap(), here.world.text("own"));
+    fs::write(&own, "1.0 1.0\n").unwrap();
+    let bind = |source: &str, target: &str| json!({"destination": target, "source": source, "options": ["rbind"]});
+    for (number, (mount, why)) in [
+        (bind(source, "/proc"), "not of type proc"),
+        (bind("/proc/self", "/proc"), "not of type proc"),
+        (json!({"destination": "/proc/", "type": "tmpfs", "source": "tmpfs"}), "not of type proc"),
+        (bind(source, "/link"), "not of type proc"),
+        (bind(source, "/proc/self/attr"), "inside /proc"),
+        (bind(source, "/none/../proc/sys"), "inside /proc"),
+        (bind(source, "/link/self/attr"), "inside /proc"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let bundle = here.bundle(&format!("b{number}"), &["args"]);
+        symlink("/proc", bundle.rootfs().join("link")).unwrap();
+        fs::create_dir_all(bundle.rootfs().join("proc")).unwrap();
+        bundle.with(|config| {
+            let mounts = config["mounts"].as_array_mut().unwrap();
+            if why.starts_with("not") {
+                mounts.retain(|mount| mount["destination"] != "/proc");
+            }
+            mounts.push(mount.clone());
+        });
+        let refused = here.oci(["run", "--bundle", bundle.path(), "one"]).run().expect(1);
+        assert!(refused.stderr().contains(why), "{mount}: {}", refused.stderr());
+    }
+    let bundle = here.bundle("right", &["args"]);
+    bundle.with(|config| config["mounts"].as_array_mut().unwrap().push(bind(&own, "/proc/uptime")));
+    here.oci(["run", "--bundle", bundle.path(), "one"]).run().ok();
+    here.nothing_left();
+}
+
+/// The number of the first process goes into a file that is new: a link beside it leads nowhere.
+#[test]
+fn a_link_in_the_place_of_what_is_written_is_not_followed() {
+    let Some(here) = Containers::new() else { return };
+    let bundle = here.bundle("b", &["args"]);
+    let victim = here.world.text("victim");
+    fs::write(&victim, "whole").unwrap();
+    let directory = here.world.directory("pids");
+    symlink(&victim, directory.join(".pid")).unwrap();
+    symlink(&victim, directory.join("pid")).unwrap();
+    let file = directory.join("pid");
+    here.oci(["run", "--pid-file", file.to_str().unwrap(), "--bundle", bundle.path(), "one"]).run().ok();
+    assert!(fs::read_to_string(&file).unwrap().parse::<u32>().is_ok());
+    assert!(file.symlink_metadata().unwrap().is_file());
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "whole");
     here.nothing_left();
 }
 

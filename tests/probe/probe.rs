@@ -65,6 +65,18 @@ fn attempt(verb: &str, rest: &[&str]) -> io::Result<String> {
             io::stderr().write_all(&vec![b'e'; number(0) as usize])?;
             Ok("\"said\"".into())
         }
+        // Puts a file that it may not open in the place of its streams, for whoever looks at these.
+        "hold-as-streams" => {
+            use std::os::fd::AsRawFd;
+            use std::os::unix::fs::OpenOptionsExt;
+            const O_PATH: i32 = 0o10000000;
+            let file = fs::OpenOptions::new().read(true).custom_flags(O_PATH).open(rest[0])?;
+            for stream in 0..3 {
+                sys::duplicate(file.as_raw_fd(), stream)?;
+            }
+            std::thread::sleep(Duration::from_millis(number(1) as u64));
+            std::process::exit(0)
+        }
         // What it was started with.
         "args" => Ok(list(rest.iter().map(|a| quote(a)))),
         "env" => Ok(map(env::vars_os().map(|(k, v)| (text(k), quote(&text(v)))))),
@@ -451,6 +463,7 @@ mod sys {
         fn _exit(code: c_int) -> !;
         #[link_name = "raise"]
         fn raise_(signal: c_int) -> c_int;
+        fn dup2(from: c_int, to: c_int) -> c_int;
         #[link_name = "kill"]
         fn kill_(pid: c_int, signal: c_int) -> c_int;
         fn signal(signal: c_int, handler: usize) -> usize;
@@ -487,6 +500,12 @@ mod sys {
         unsafe { signal(number, SIG_DFL) };
         // SAFETY: no pointers.
         unsafe { raise_(number) };
+    }
+
+    /// dup2(2)
+    pub fn duplicate(from: i32, to: i32) -> io::Result<()> {
+        // SAFETY: numbers alone.
+        check(unsafe { dup2(from, to) }).map(drop)
     }
 
     pub fn kill(pid: i32, number: i32) -> io::Result<()> {

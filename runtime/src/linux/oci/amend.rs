@@ -24,10 +24,7 @@ pub fn within(config: &Value, pid: i32) -> Result<(), Error> {
     let own_network =
         namespaces(config).any(|one| one["type"] == "network" && one["path"].as_str().unwrap_or("").is_empty());
     let private: Vec<&str> = mounts(config)
-        .filter(|mount| {
-            ["private", "rprivate"].into_iter().any(|name| has(mount, name))
-                && (has(mount, "bind") || has(mount, "rbind"))
-        })
+        .filter(|mount| ["private", "rprivate"].into_iter().any(|name| has(mount, name)) && is_bind(mount))
         .filter_map(|mount| mount["destination"].as_str())
         .collect();
     let own_mounts = namespaces(config).any(|one| one["type"] == "mount");
@@ -132,7 +129,7 @@ pub fn rewrite(config: &mut Value, bundle: &Path, version_1: bool) {
     let mut read_only = Vec::new();
     for mount in config["mounts"].as_array_mut().into_iter().flatten() {
         let source = mount["source"].as_str().map(PathBuf::from);
-        if (has(mount, "bind") || has(mount, "rbind"))
+        if is_bind(mount)
             && let Some(source) = source.filter(|source| source.is_relative())
         {
             mount["source"] = bundle.join(source).to_string_lossy().into();
@@ -153,6 +150,11 @@ pub fn rewrite(config: &mut Value, bundle: &Path, version_1: bool) {
 
 fn namespaces(config: &Value) -> impl Iterator<Item = &Value> {
     config["linux"]["namespaces"].as_array().into_iter().flatten()
+}
+
+/// Whether something that is there is mounted.
+pub fn is_bind(mount: &Value) -> bool {
+    mount["type"] == "bind" || has(mount, "bind") || has(mount, "rbind")
 }
 
 /// Its mounts.

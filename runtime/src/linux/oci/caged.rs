@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::Error;
-use super::amend::{has, mounts};
+use super::amend::{has, is_bind, mounts};
 use super::files::{read_json_if_there, write_private};
 use super::seal::Canary;
 use crate::linux::landlock::{self, Right, readable, writable};
@@ -273,7 +273,7 @@ fn may_be_written(config: &Value) -> Vec<PathBuf> {
         let is_the_kernels =
             ["/proc", "/sys", "/dev"].iter().any(|kernel| Path::new(target(mount)).starts_with(kernel))
                 && target(mount) != "/dev/shm";
-        let is_bound = has(mount, "bind") || has(mount, "rbind");
+        let is_bound = is_bind(mount);
         (is_bound || mount["type"] == "tmpfs") && !has(mount, "ro") && !is_the_kernels
     };
     mounts(config).filter(is_writable).map(|mount| target(mount).into()).collect()

@@ -1,10 +1,15 @@
 //! A bundle's `config.json`, and what libcontainer gets in its place.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
 
 use libcgroups::common::{CgroupSetup, get_cgroup_setup};
 use libcontainer::oci_spec::runtime::{LinuxResources, LinuxSeccomp};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 use serde_json::{Map, Value, json};
 
@@ -126,11 +131,52 @@ impl Config {
     /// Where the container's cgroup is, in the form that libcgroups takes.
     pub fn cgroup(&self, id: &str, systemd: bool) -> PathBuf {
         match (self.value["linux"]["cgroupsPath"].as_str(), systemd) {
-            (Some(path), _) if !path.is_empty() => path.into(),
+            (Some(path), true) if !path.is_empty() => path.into(),
+            (Some(path), false) if !path.is_empty() => without_parents(path),
             (_, true) => format!(":smcp-oci:{id}").into(),
             // Names are those of one directory of containers, and there may be others. Cgroups of runs begin with `smcp-`.
             (_, false) => format!("/oci-smcp-{id}-{}", std::process::id()).into(),
         }
+    }
+
+    /// How a `cgroupsPath` is no unit of systemd's, `SLICE:PREFIX:NAME`.
+    ///
+    /// # Errors
+    /// Where systemd is to make it, and it is none.
+    pub fn refuse_no_unit(&self, systemd: bool) -> Result<(), Error> {
+        match self.value["linux"]["cgroupsPath"].as_str() {
+            Some(path) if systemd && !path.is_empty() && (path.matches(':').count() != 2 || path.contains('/')) => {
+                let why = format!("systemd takes a cgroupsPath of the form slice:prefix:name, not {path:?}");
+                Err(Error::step("preparing the cgroup", why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How a mount would feign `/proc`: something else in its place or on a file in it, where labels are written and what is masked lies
+    /// (CVE-2019-16884, CVE-2019-19921, CVE-2023-27561). What lxcfs brings may be there.
+    ///
+    /// # Errors
+    /// Where it would.
+    pub fn refuse_false_proc(&self) -> Result<(), Error> {
+        let refused = |why: String| Err(Error::step("preparing the root", why));
+        for mount in self.value["mounts"].as_array().into_iter().flatten() {
+            let Some(named) = mount["destination"].as_str() else { continue };
+            let target = beneath(&self.rootfs, Path::new(named));
+            let Ok(below) = target.strip_prefix("/proc") else { continue };
+            if below.as_os_str().is_empty() {
+                let is_proc = match mount["source"].as_str() {
+                    Some(source) if amend::is_bind(mount) => is_root_of_proc(Path::new(source)),
+                    _ => mount["type"] == "proc",
+                };
+                if !is_proc {
+                    return refused(format!("{named:?} cannot be mounted because it is not of type proc"));
+                }
+            } else if !below.to_str().is_some_and(|below| FILES_OF_LXCFS.contains(&below)) {
+                return refused(format!("{named:?} cannot be mounted because it is inside /proc"));
+            }
+        }
+        Ok(())
     }
 
     /// How a mount on `/dev`, `/proc` or `/sys` would end up somewhere else: the image has a link there, and what is made behind
@@ -175,6 +221,67 @@ impl Config {
         }
         value
     }
+}
+
+/// What is mounted on files of `/proc` by what feigns the machine's size, as runc allows it.
+const FILES_OF_LXCFS: [&str; 11] = [
+    "cpuinfo",
+    "diskstats",
+    "meminfo",
+    "stat",
+    "swaps",
+    "uptime",
+    "loadavg",
+    "slabinfo",
+    "net/dev",
+    "sys/kernel/ns_last_pid",
+    "sys/crypto/fips_enabled",
+];
+
+/// A path without `..`, which would lead out of the file system of cgroups. What is relative stays so.
+fn without_parents(path: &str) -> PathBuf {
+    let mut clean = PathBuf::new();
+    for part in Path::new(path).components() {
+        match part {
+            Component::Normal(part) => clean.push(part),
+            Component::ParentDir => {
+                clean.pop();
+            }
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    if path.starts_with('/') { Path::new("/").join(clean) } else { clean }
+}
+
+/// Where a path in a root leads, as a path in it: by the links that are there, and by its text from where nothing is.
+fn beneath(root: &Path, path: &Path) -> PathBuf {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let led = || -> rustix::io::Result<PathBuf> {
+        let directory = rustix::fs::open(root, flags, Mode::empty())?;
+        let mut there = path.to_owned();
+        loop {
+            match rustix::fs::openat2(&directory, &there, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+                Err(Errno::NOENT | Errno::NOTDIR) if there.pop() => {}
+                found => {
+                    let found = found?;
+                    let link = format!("/proc/self/fd/{}", found.as_raw_fd());
+                    let found = PathBuf::from(OsString::from_vec(rustix::fs::readlink(link, Vec::new())?.into_bytes()));
+                    let rest = path.strip_prefix(&there).unwrap_or(Path::new(""));
+                    return Ok(found.strip_prefix(root).unwrap_or(&found).join(rest));
+                }
+            }
+        }
+    };
+    without_parents(&format!("/{}", led().unwrap_or_else(|_| path.to_owned()).display()))
+}
+
+/// Whether a path is a whole file system of processes, as `--pid=host` binds the host's.
+fn is_root_of_proc(path: &Path) -> bool {
+    /// linux/magic.h, and fs/proc/root.c for the number.
+    const PROC_SUPER_MAGIC: rustix::fs::FsWord = 0x9fa0;
+    const PROC_ROOT_INO: u64 = 1;
+    let is_proc = rustix::fs::statfs(path).is_ok_and(|found| found.f_type == PROC_SUPER_MAGIC);
+    is_proc && rustix::fs::stat(path).is_ok_and(|found| found.st_ino == PROC_ROOT_INO)
 }
 
 /// The limits of a `config.json`, where it wants a container that is out of memory to wait in place of being killed.
@@ -269,6 +376,20 @@ pub fn process(value: &Value) -> Process {
     }
 }
 
+/// How a `process.user` names no user: setresuid(2) takes -1 for the one that it is, which is root (CVE-2024-40635).
+///
+/// # Errors
+/// Where it does, in runc's words.
+pub fn refuse_no_id(process: &Value) -> Result<(), Error> {
+    let user = &process["user"];
+    let groups = user["additionalGids"].as_array().into_iter().flatten();
+    let is_id = |id: &Value| id.is_null() || id.as_u64().is_some_and(|id| i32::try_from(id).is_ok());
+    match [&user["uid"], &user["gid"]].into_iter().chain(groups).all(is_id) {
+        true => Ok(()),
+        false => Err(Error::step("preparing the process", "uids and gids must be in range 0-2147483647")),
+    }
+}
+
 /// By number, linux/capability.h.
 pub const CAPABILITIES: [&str; 41] = [
     "CAP_CHOWN",
@@ -348,6 +469,39 @@ mod tests {
         let mut process = json!({"capabilities": {"bounding": ["CAP_KILL", "CAP_MKNOD"], "ambient": ["CAP_MKNOD"]}});
         withhold_mknod(&mut process);
         assert_eq!(process, json!({"capabilities": {"bounding": ["CAP_KILL"], "ambient": []}}));
+    }
+
+    #[test]
+    fn paths_of_cgroups_do_not_lead_out() {
+        for (path, want) in [
+            ("/a/b", "/a/b"),
+            ("a/b/", "a/b"),
+            ("../../../tmp/x", "tmp/x"),
+            ("/../../tmp/./x/../y", "/tmp/y"),
+            ("/..", "/"),
+            ("..", ""),
+        ] {
+            assert_eq!(without_parents(path), Path::new(want), "{path}");
+        }
+    }
+
+    #[test]
+    fn targets_of_mounts_go_by_the_links_of_the_root() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("proc")).unwrap();
+        std::os::unix::fs::symlink("/proc", root.join("absolute")).unwrap();
+        std::os::unix::fs::symlink("../../proc/.", root.join("up")).unwrap();
+        for (path, want) in [
+            ("/proc", "/proc"),
+            ("proc/", "/proc"),
+            ("/absolute/self/attr", "/proc/self/attr"),
+            ("/up", "/proc"),
+            ("/none/../proc", "/proc"),
+            ("/data/proc", "/data/proc"),
+        ] {
+            assert_eq!(beneath(&root, Path::new(path)), Path::new(want), "{path}");
+        }
     }
 
     #[test]

@@ -1,23 +1,24 @@
 //! Makes a container.
 
 use std::fs;
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use libcgroups::common::CgroupManager;
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::syscall::syscall::SyscallType;
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::json;
 
 use super::caged::Cage;
-use super::config::{Config, PROCESS, Process, resources_without_oom_killer};
+use super::config::{Config, PROCESS, Process, refuse_no_id, resources_without_oom_killer};
 use super::files::write_private;
-use super::keep::{hold_hooks, is_there, remove_empty_cgroups};
+use super::keep::{hold_hooks, is_inhabited, manager, remove_empty_cgroups};
 use super::payload::Payload;
 use super::record::{self, Record, VERSION};
 use super::seccomp::Filter;
@@ -64,6 +65,10 @@ impl Runtime {
         let directory = self.directory(asked.id)?;
         let config = Config::read(asked.bundle)?;
         config.refuse_links()?;
+        config.refuse_false_proc()?;
+        config.refuse_no_unit(self.systemd)?;
+        refuse_no_id(config.whole_process())?;
+        self.refuse_inhabited(&config.cgroup(asked.id, self.systemd), asked.id)?;
         let filter = config.seccomp()?.as_ref().map(Filter::compile).transpose()?;
         fs::DirBuilder::new()
             .recursive(true)
@@ -119,10 +124,7 @@ impl Runtime {
             cgroup: config.cgroup(asked.id, self.systemd),
             systemd: self.systemd,
         };
-        // In a cgroup that is there before others may be, who are no business of a making that is killed.
-        if !is_there(&record.cgroup) {
-            record.announce(directory).map_err(Error::io("writing its making.json"))?;
-        }
+        record.announce(directory).map_err(Error::io("writing its making.json"))?;
         let process = config.process();
         let hooks = config.hooks("startContainer");
         let held = if hooks.is_empty() { None } else { Some(hold_hooks(directory)) };
@@ -169,9 +171,23 @@ impl Runtime {
             self.switch_oom_killer_off(&record, &resources)?;
         }
         give_stdio(pid, &process);
+        give_terminal(pid, pid, &process);
         record.save(directory).map_err(Error::io("writing its record"))?;
         announce(pid, asked.pid_file, asked.pidfd_socket)?;
         Ok(Created { record, warning })
+    }
+
+    /// A cgroup that others are in: their limits would change, and they would be killed with the container.
+    fn refuse_inhabited(&self, cgroup: &Path, id: &str) -> Result<(), Error> {
+        let is_inhabited = match self.systemd {
+            // One that is not there has nobody in it.
+            true => manager(cgroup, true, id)?.get_all_pids().is_ok_and(|members| !members.is_empty()),
+            false => is_inhabited(cgroup),
+        };
+        match is_inhabited {
+            true => Err(Error::State(format!("container's cgroup is not empty: others are in {}", cgroup.display()))),
+            false => Ok(()),
+        }
     }
 
     /// Whether a container of this caller's has a cgroup in any case.
@@ -193,8 +209,10 @@ pub fn announce(pid: i32, file: Option<&Path>, socket: Option<&Path>) -> Result<
     }
     if let Some(file) = file {
         let name = file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-        let new = file.with_file_name(format!(".{name}"));
-        fs::write(&new, pid.to_string())
+        // New in any case: a link that somebody put there is not followed.
+        let new = file.with_file_name(format!(".{name}.{}", std::process::id()));
+        fs::File::create_new(&new)
+            .and_then(|mut made| made.write_all(pid.to_string().as_bytes()))
             .and_then(|()| fs::rename(&new, file))
             .map_err(Error::io(format!("writing {}", file.display())))?;
     }
@@ -211,26 +229,60 @@ pub fn leave_groups() -> Result<(), Error> {
     }
 }
 
-/// Makes the process's user the owner of its standard streams, so that it can open `/dev/stdout`, as runc does. The null device
-/// is everybody's, and who owns what cannot be changed everywhere.
-pub fn give_stdio(pid: i32, process: &Process) {
-    let (uid, gid) = process.user;
-    if uid == 0 {
+/// Makes the process's user the owner of its standard streams, so that it can open `/dev/stdout`, as runc does: of this process's own, which
+/// are those of the one that is to be. By then it may have others, and would be given any file. `init` is in the container.
+pub fn give_stdio(init: i32, process: &Process) {
+    if process.terminal {
         return;
     }
+    let owner = owner(init, process);
+    for stream in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
+        give(stream, owner);
+    }
+}
+
+/// The same of the terminal that was made for it: of what is one of the container's own, whatever the process has by then.
+pub fn give_terminal(pid: i32, init: i32, process: &Process) {
+    /// Documentation/admin-guide/devices.txt: UNIX98 PTY slaves.
+    const TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
+    if !process.terminal {
+        return;
+    }
+    let (uid, _) = owner(init, process);
+    let terminals = || -> rustix::io::Result<u64> {
+        let root = rustix::fs::open(format!("/proc/{init}/root"), PATH, Mode::empty())?;
+        Ok(rustix::fs::fstat(rustix::fs::openat2(root, "/dev/pts", PATH, Mode::empty(), ResolveFlags::IN_ROOT)?)?
+            .st_dev)
+    };
+    let Ok(own) = terminals() else { return };
     for number in 0..3 {
-        let Ok(stream) = open_stream(pid, number) else { continue };
-        let null = rustix::fs::fstat(&stream).is_ok_and(|found| found.st_rdev == rustix::fs::makedev(1, 3));
-        if !null {
-            let (uid, gid) = (inside(pid, "uid_map", uid), inside(pid, "gid_map", gid));
-            let owner = (uid.map(Uid::from_raw), if process.terminal { None } else { gid.map(Gid::from_raw) });
-            let _ = rustix::fs::chownat(&stream, "", owner.0, owner.1, AtFlags::EMPTY_PATH);
+        let Ok(stream) = rustix::fs::open(format!("/proc/{pid}/fd/{number}"), PATH, Mode::empty()) else { continue };
+        let is_own = rustix::fs::fstat(&stream)
+            .is_ok_and(|found| found.st_dev == own && TERMINALS.contains(&rustix::fs::major(found.st_rdev)));
+        if is_own {
+            give(stream.as_fd(), (uid, None));
         }
     }
 }
 
-fn open_stream(pid: i32, number: i32) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::open(format!("/proc/{pid}/fd/{number}"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+const PATH: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+/// The null device is everybody's, root has everything, and who owns what cannot be changed everywhere.
+fn give(stream: BorrowedFd<'_>, (uid, gid): (Option<Uid>, Option<Gid>)) {
+    let null = rustix::fs::fstat(stream).is_ok_and(|found| found.st_rdev == rustix::fs::makedev(1, 3));
+    if !null && (uid, gid) != (None, None) {
+        let _ = rustix::fs::chownat(stream, "", uid, gid, AtFlags::EMPTY_PATH);
+    }
+}
+
+/// Who a process's user is here; nobody for its root.
+fn owner(init: i32, process: &Process) -> (Option<Uid>, Option<Gid>) {
+    match process.user {
+        (0, _) => (None, None),
+        (uid, gid) => {
+            (inside(init, "uid_map", uid).map(Uid::from_raw), inside(init, "gid_map", gid).map(Gid::from_raw))
+        }
+    }
 }
 
 /// What an id of a process's user namespace is here.

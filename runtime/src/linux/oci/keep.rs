@@ -1,6 +1,6 @@
 //! What is done with a container that is made.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -260,13 +260,18 @@ impl Runtime {
     }
 
     fn cgroup(&self, record: &Record) -> Result<AnyCgroupManager, Error> {
-        create_cgroup_manager(CgroupConfig {
-            cgroup_path: record.cgroup.clone(),
-            systemd_cgroup: record.systemd,
-            container_name: record.id.clone(),
-        })
-        .map_err(|why| Error::step("finding its cgroup", chain(&why)))
+        manager(&record.cgroup, record.systemd, &record.id)
     }
+}
+
+/// What speaks to a cgroup.
+pub(super) fn manager(cgroup: &Path, systemd: bool, id: &str) -> Result<AnyCgroupManager, Error> {
+    create_cgroup_manager(CgroupConfig {
+        cgroup_path: cgroup.to_owned(),
+        systemd_cgroup: systemd,
+        container_name: id.into(),
+    })
+    .map_err(|why| Error::step("finding its cgroup", chain(&why)))
 }
 
 /// How long the end of a process that was killed may take.
@@ -310,22 +315,63 @@ pub(super) fn remove_empty_cgroups(path: &Path) {
     }
 }
 
-/// Whether there is a cgroup of this path.
-pub(super) fn is_there(cgroup: &Path) -> bool {
-    places(cgroup).iter().any(|place| place.exists())
+/// Whether somebody is in a cgroup or in one beneath it: what libcontainer takes down it kills, and whoever was there before is no
+/// business of a container's.
+pub(super) fn is_inhabited(cgroup: &Path) -> bool {
+    places(cgroup).iter().any(|place| has_members(place))
 }
 
-/// Where a cgroup may be, one directory for each hierarchy; none for one of systemd's.
+fn has_members(place: &Path) -> bool {
+    if fs::read_to_string(place.join("cgroup.procs")).is_ok_and(|members| !members.trim().is_empty()) {
+        return true;
+    }
+    let entries = fs::read_dir(place).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).any(|entry| has_members(&entry.path()))
+}
+
+/// Where a cgroup may be, one directory for each hierarchy; none for one of systemd's. What is relative is beneath this process's own.
 fn places(cgroup: &Path) -> Vec<PathBuf> {
     const ROOT: &str = "/sys/fs/cgroup";
-    let Ok(below) = cgroup.strip_prefix("/") else { return Vec::new() };
+    if cgroup.to_string_lossy().contains(':') {
+        return Vec::new();
+    }
+    let own = match cgroup.is_absolute() {
+        true => vec![PathBuf::from("/")],
+        false => own_cgroups(&fs::read_to_string("/proc/self/cgroup").unwrap_or_default()),
+    };
     let controllers = fs::read_dir(ROOT).into_iter().flatten().flatten().map(|entry| entry.path());
-    controllers.chain([PathBuf::from(ROOT)]).map(|hierarchy| hierarchy.join(below)).collect()
+    let hierarchies: Vec<PathBuf> = controllers.chain([PathBuf::from(ROOT)]).filter(|place| place.is_dir()).collect();
+    let below = own.iter().map(|own| own.join(cgroup));
+    below
+        .flat_map(|path| {
+            let below = path.strip_prefix("/").unwrap_or(&path).to_owned();
+            hierarchies.iter().map(move |hierarchy| hierarchy.join(&below))
+        })
+        .collect()
+}
+
+/// The cgroups of a process, each once, by `/proc/PID/cgroup` (cgroups(7)).
+fn own_cgroups(table: &str) -> Vec<PathBuf> {
+    let paths = table.lines().filter_map(|line| line.splitn(3, ':').nth(2)).map(PathBuf::from);
+    paths.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn remove(directory: &Path) -> Result<(), Error> {
     match fs::remove_dir_all(directory) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed.map_err(Error::io(format!("removing {}", directory.display()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup_is_looked_for_in_every_hierarchy() {
+        assert_eq!(own_cgroups("4:pids:/a\n3:cpu:/a\n0::/b\n"), ["/a", "/b"].map(PathBuf::from));
+        assert!(places(Path::new("system.slice:x:y")).is_empty());
+        assert!(places(Path::new("/x")).iter().all(|place| place.ends_with("x")));
+        assert!(is_inhabited(Path::new("/")) || !Path::new("/sys/fs/cgroup/cgroup.procs").exists());
     }
 }

@@ -12,8 +12,8 @@ use rustix::fs::MemfdFlags;
 use serde_json::{Value, json};
 
 use super::caged::Cage;
-use super::config::{Config, PROCESS, adapt_process, process};
-use super::create::{announce, give_stdio, leave_groups};
+use super::config::{Config, PROCESS, adapt_process, process, refuse_no_id};
+use super::create::{announce, give_stdio, give_terminal, leave_groups};
 use super::files::read_json;
 use super::payload::Payload;
 use super::record::Status;
@@ -153,11 +153,14 @@ impl Runtime {
         let config = Config::read(&directory)?;
         let mut whole = asked.process(&directory.join(PROCESS))?;
         config.withhold(&mut whole);
+        refuse_no_id(&whole)?;
         let own = process(&whole);
         let filter = config.seccomp()?.as_ref().map(Filter::compile).transpose()?;
         adapt_process(&mut whole, filter.is_some());
         let file = in_memory(&whole).map_err(Error::io("passing the process on"))?;
         leave_groups()?;
+        // Before it runs: what it has as streams then is for it to say.
+        give_stdio(record.pid, &own);
         rootless::look_away_from_cgroups()?;
         let cage = match Cage::load(&directory)? {
             Some(cage) => Some((cage, seal::canary(&directory)?)),
@@ -182,7 +185,7 @@ impl Runtime {
             .as_raw();
         // One that has ended has no terminal any more.
         let _ = amend::size_terminal(&whole, pid);
-        give_stdio(pid, &own);
+        give_terminal(pid, record.pid, &own);
         announce(pid, asked.pid_file, asked.pidfd_socket)?;
         Ok(pid)
     }
