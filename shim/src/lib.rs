@@ -38,6 +38,7 @@ mod relay;
 mod ring;
 mod run;
 mod scan;
+mod screen;
 mod secrets;
 pub mod settings;
 mod show;

@@ -362,7 +362,7 @@ fn story(
     let (mut of_refusals, mut last_texts) = (texts(), texts());
     let cage = cage.start(ticket, Box::new(move |refused| notes.denied(&of_refusals.refusal(refused))))?;
     let witness = Witness { keeper, calls: of_calls.map(|(notes, texts)| Calls::new(notes, texts)) };
-    let words = Words::new(secrets, Some(Ring::new(&settings.state, run)));
+    let words = Words::new(secrets, Some(Ring::new(&settings.state, run))).on_stderr();
     let asking = questions.map(Questioner::start).transpose()?;
     let client = asking.as_ref().map_or_else(Client::of_this_process, Questioner::client);
     let mut passed = relay::pass(cage, &signals, plan.limits.timeout(), way, words, witness, client)

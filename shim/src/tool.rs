@@ -109,7 +109,7 @@ fn in_cage(
     let ticket = record.begin(journal, run)?;
     let mut notes = ticket.notes(journal);
     let cage = cage.start(ticket, Box::new(move |refused| notes.denied(refused)))?;
-    let words = Words::new(Vec::new(), Some(Ring::new(&settings.state, run)));
+    let words = Words::new(Vec::new(), Some(Ring::new(&settings.state, run))).on_stderr();
     let passed = relay::pass(
         cage,
         &signals,
