@@ -58,12 +58,14 @@ pub struct Failure {
     pub message: String,
     /// The next step, where there is one.
     pub hint: Option<String>,
+    /// Whether the code is the server's own word: it says nothing of what smcp thinks.
+    pub is_the_servers: bool,
 }
 
 impl Failure {
     /// A failure without a hint.
     pub fn new(code: u8, message: impl Into<String>) -> Failure {
-        Failure { code, message: message.into(), hint: None }
+        Failure { code, message: message.into(), hint: None, is_the_servers: false }
     }
 
     /// Adds the next step.
@@ -80,6 +82,7 @@ impl Failure {
     /// The word for its kind in the audit log.
     pub fn cause(&self) -> &'static str {
         match self.code {
+            _ if self.is_the_servers => "exited",
             FINDINGS => "findings",
             USAGE => "usage",
             PROTOCOL => "protocol",
@@ -114,7 +117,7 @@ impl Failure {
 }
 
 fn failure(code: u8, error: &dyn std::error::Error, hint: Option<String>) -> Failure {
-    Failure { code, message: error.to_string(), hint }
+    Failure { code, message: error.to_string(), hint, is_the_servers: false }
 }
 
 /// The next step where the error itself knows no better one.
@@ -186,7 +189,14 @@ impl From<UnpackError> for Failure {
 
 impl From<BuildError> for Failure {
     fn from(error: BuildError) -> Self {
-        failure(code_of(error.kind()), &error, error.hint())
+        let code = match &error {
+            BuildError::Archive { .. } | BuildError::Link { .. } => UNPACK,
+            // Where there are some to be chosen from, the command line chose none.
+            BuildError::EntryPoint { choices, .. } if choices.is_empty() => UNPACK,
+            error if error.is_of_the_cage() => CAGE,
+            error => code_of(error.kind()),
+        };
+        failure(code, &error, error.hint())
     }
 }
 
@@ -293,8 +303,8 @@ pub fn unmasked(path: &Path) -> Failure {
 
 /// What a client is told of a server that ended by itself and answered nothing.
 pub fn unheard(code: u8) -> Failure {
-    Failure::new(code, format!("the server ended with exit code {code} before it answered"))
-        .hint("what it wrote to stderr says why")
+    let ended = Failure::new(code, format!("the server ended with exit code {code} before it answered"));
+    Failure { is_the_servers: true, ..ended.hint("what it wrote to stderr says why") }
 }
 
 /// What ends a run by a signal to smcp before its server was started; `when` says in what.

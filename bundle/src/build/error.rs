@@ -30,6 +30,10 @@ pub enum BuildError {
         program: String,
         /// Exit status or signal, in words.
         status: String,
+        /// Its exit code, where it had one.
+        code: Option<i32>,
+        /// Whether that is smcp's own in the place of the program's, which it runs in a cage.
+        is_caged: bool,
         /// The last lines that it printed, without control characters.
         output: String,
     },
@@ -235,6 +239,12 @@ impl BuildError {
             Self::Store(error) | Self::Pack(PackError::Store(error)) => error.kind(),
             Self::Pack(_) | Self::Unpack { .. } | Self::Io { .. } => Kind::Store,
         }
+    }
+
+    /// Whether there was no cage to be had for npm or pip: the exit code of the smcp that was to run it says so.
+    pub fn is_of_the_cage(&self) -> bool {
+        const CAGE: i32 = 125;
+        matches!(self, Self::Tool { is_caged: true, code: Some(CAGE), .. })
     }
 
     pub(super) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {

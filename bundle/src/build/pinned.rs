@@ -74,7 +74,7 @@ pub(super) fn layer(job: &Job) -> Result<SharedLayer, BuildError> {
         let pack = ["pack", "--ignore-scripts", "--loglevel=error", "--pack-destination", ".", "--", &exact];
         let packed = caged::npm(job, staging.path())?.args(pack).output().map_err(job.explain(package, Some(version)));
         packed.map_err(|failed| match failed {
-            failed @ BuildError::Tool { .. } => {
+            failed @ BuildError::Tool { .. } if !failed.is_of_the_cage() => {
                 BuildError::NoRuntime { name, why: format!("the registry does not give {exact}: {failed}") }
             }
             failed => failed,

@@ -121,7 +121,13 @@ impl<'a> Tool<'a> {
     }
 
     fn failed(&self, status: ExitStatus, stderr: &[u8]) -> BuildError {
-        BuildError::Tool { program: self.name.clone(), status: status.to_string(), output: last_lines(stderr) }
+        BuildError::Tool {
+            program: self.name.clone(),
+            status: status.to_string(),
+            code: status.code(),
+            is_caged: self.cage.is_some(),
+            output: last_lines(stderr),
+        }
     }
 }
 
