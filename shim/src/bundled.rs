@@ -175,6 +175,11 @@ pub fn expand(arguments: &[OsString], typed: &cli::Run, bundle: &Path) -> Result
     if let Some(word) = run.flags.iter().find(|word| !FLAGS.contains(&word.split('=').next().unwrap_or_default())) {
         return Err(fail(&format!("{FILE}: {word:?} is no flag of a bundle")));
     }
+    // Without a value it would be the caller's, who was not asked.
+    let has_value = |word: &&String| word.strip_prefix("--env=").is_some_and(|variable| variable.contains('='));
+    if let Some(word) = run.flags.iter().find(|word| word.starts_with("--env") && !has_value(word)) {
+        return Err(fail(&format!("{FILE}: {word:?} has no value: a bundle brings the values of its variables")));
+    }
     let shown = |flag: &String| match flag.strip_prefix("--env=") {
         Some(variable) => format!("--env={}", variable.split('=').next().unwrap_or_default()),
         None => flag.clone(),
@@ -238,6 +243,10 @@ mod tests {
         for other in ["--config=/x", "--trust", "--user=root", "--", "word", "--registry=x"] {
             let refused = read(serde_json::json!([other]), "smcp run --bundle DIR").unwrap_err();
             assert!(refused.contains("is no flag of a bundle"), "{other}: {refused}");
+        }
+        for callers in ["--env=AWS_SECRET_ACCESS_KEY", "--env"] {
+            let refused = read(serde_json::json!([callers]), "smcp run --bundle DIR").unwrap_err();
+            assert!(refused.contains("has no value"), "{callers}: {refused}");
         }
     }
 
