@@ -12,6 +12,11 @@ use super::tree::{List, Map, Member, Node, Span};
 /// Where there is one of that name, or the servers stand there in a way that smcp cannot add to: for people.
 pub fn added(client: &Client, text: &str, name: &str, words: &[String]) -> Result<String, String> {
     let root = client.dialect.read(text).map_err(|why| why.to_string())?;
+    if root.is_none() && client.shape.is_list {
+        let end = newline(text);
+        // What Continue asks of a file, beside the servers.
+        return added(client, &format!("{text}name: Local{end}version: 1.0.0{end}schema: v1{end}"), name, words);
+    }
     let key = Key { name: name.into(), within: None };
     if root.iter().any(|root| entries(root, &client.shape).iter().any(|entry| key.is_of(entry))) {
         return Err(format!("it has a server {name} already"));
@@ -23,6 +28,11 @@ pub fn added(client: &Client, text: &str, name: &str, words: &[String]) -> Resul
             let member = shown.member(place, &shown.in_json("    ", "  ", newline(text)), newline(text), "  ");
             let end = newline(text);
             vec![(0..text.len(), format!("{text}{{{end}  {member}{end}}}{end}"))]
+        }
+        (None, Dialect::Yaml) => {
+            let end = newline(text);
+            let before = if text.is_empty() || text.ends_with('\n') { "" } else { end };
+            vec![(text.len()..text.len(), format!("{before}{place}:{}{end}", shown.lines("  ", end)))]
         }
         (_, Dialect::Toml) => vec![(text.len()..text.len(), shown.in_toml(place, text))],
         // Clients differ in which of the two they take.
@@ -405,6 +415,16 @@ mod tests {
                 "continue",
                 "name: x\n",
                 "name: x\nmcpServers:\n  - name: \"new\"\n    command: \"/s\"\n    args: [\"run\", \"npm:p\"]\n",
+            ),
+            (
+                "continue",
+                "",
+                "name: Local\nversion: 1.0.0\nschema: v1\nmcpServers:\n  - name: \"new\"\n    command: \"/s\"\n    args: [\"run\", \"npm:p\"]\n",
+            ),
+            (
+                "goose",
+                "# none yet",
+                "# none yet\nextensions:\n  \"new\":\n    type: \"stdio\"\n    enabled: true\n    cmd: \"/s\"\n    args: [\"run\", \"npm:p\"]\n",
             ),
         ] {
             assert_eq!(add(id, text).as_deref(), Ok(want), "{id}");
