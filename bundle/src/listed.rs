@@ -26,9 +26,12 @@ const MOST_INPUTS: usize = 256;
 const NUL: &[u8] = b"\\u0000";
 /// Variables by which loaders and interpreters load other code, or trust others. The package is what was judged: whoever lists it
 /// must not state what runs in it. A user may set each of them.
-const STEERING: [&str; 35] = [
+const STEERING: [&str; 38] = [
     "ALL_PROXY",
     "BASH_ENV",
+    "BUN_CONFIG_FILE",
+    "BUN_INSPECT_PRELOAD",
+    "BUN_OPTIONS",
     "CURL_CA_BUNDLE",
     "DOTNET_STARTUP_HOOKS",
     "ENV",
@@ -63,6 +66,8 @@ const STEERING: [&str; 35] = [
     "SSL_CERT_FILE",
     "_JAVA_OPTIONS",
 ];
+/// How others begin: what npm and deno read of their settings, and dynamic linkers.
+const KINDS_OF_STEERING: [&str; 4] = ["NPM_CONFIG_", "DENO_", "LD_", "DYLD_"];
 /// Where the official registry, and those like it, keep what is theirs to say.
 const OFFICIAL: &str = "io.modelcontextprotocol.registry/official";
 
@@ -391,7 +396,12 @@ impl Offered {
             }
             _ => {}
         }
-        let steers = |variable: &&Variable| variable.input.is_stated() && STEERING.contains(&variable.name.as_str());
+        // Proxies are read in small letters, too.
+        let is_steering = |name: &str| {
+            let name = name.to_ascii_uppercase();
+            STEERING.contains(&name.as_str()) || KINDS_OF_STEERING.iter().any(|start| name.starts_with(start))
+        };
+        let steers = |variable: &&Variable| variable.input.is_stated() && is_steering(&variable.name);
         if let Some(steering) = listed.env.iter().find(steers) {
             let why =
                 format!("environmentVariables: {} decides what code the package's interpreter loads", steering.name);

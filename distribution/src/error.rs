@@ -223,6 +223,9 @@ impl Error {
             Self::Withdrawn { .. } => Some("another version of it may run; its publisher or the hub knows why".into()),
             Self::Damaged(_) => Some("it was set aside; run the command again to fetch a new copy".into()),
             Self::Address { .. } => Some("plain http is for this machine's own registries, and for those that are `insecure` under `registries`".into()),
+            Self::Store { action: "find", source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                Some("what begins with `./` or `/` is a path of this machine, and nothing is there".into())
+            }
             Self::Store { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 Some("free some space, for example by smcp cache rm, and run the command again".into())
             }

@@ -301,7 +301,9 @@ fn addresses() {
 #[test]
 fn code_of_their_own_is_not_brought_along() {
     let variable = |more: Value| npm(json!({"environmentVariables": [more]}));
-    for name in ["NODE_OPTIONS", "LD_PRELOAD", "PYTHONPATH", "PATH"] {
+    for name in
+        ["NODE_OPTIONS", "LD_PRELOAD", "PYTHONPATH", "PATH", "BUN_OPTIONS", "https_proxy", "npm_config_registry"]
+    {
         for stated in ["value", "default"] {
             let why = read(variable(json!({"name": name, stated: "x"}))).unwrap_err().to_string();
             assert!(why.contains("decides what code"), "{why}");
