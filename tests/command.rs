@@ -302,7 +302,7 @@ impl Running {
             stdout: self.stdout.now(),
             stderr: self.stderr.now(),
             shown: self.shown.clone(),
-            audit: fs::read_to_string(&self.audit).unwrap_or_default(),
+            audit: text_of(&self.audit),
         };
         let tells = |bytes: &[u8]| bytes.windows(UNDECLARED.len()).any(|at| at == UNDECLARED.as_bytes());
         let told = tells(&ended.stdout) || tells(&ended.stderr) || tells(ended.audit.as_bytes());
@@ -319,7 +319,7 @@ impl Running {
     #[track_caller]
     fn fail(&mut self, why: &str) -> ! {
         let _ = self.child.kill();
-        let audit = fs::read_to_string(&self.audit).unwrap_or_default();
+        let audit = text_of(&self.audit);
         panic!("{}", report(why, &self.shown, &self.stdout.now(), &self.stderr.now(), &audit))
     }
 }
@@ -491,4 +491,9 @@ fn report(why: &str, command: &str, stdout: &[u8], stderr: &[u8], audit: &str) -
     };
     let (stdout, stderr) = (stream(stdout), stream(stderr));
     format!("{why}\n{command}\n--- stdout\n{stdout}\n--- stderr\n{stderr}\n--- audit\n{audit}---")
+}
+
+/// The text of a log; none of what is not there, or is a pipe.
+fn text_of(log: &Path) -> String {
+    if log.is_file() { fs::read_to_string(log).unwrap_or_default() } else { String::new() }
 }

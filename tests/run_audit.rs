@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::thread;
 
 use serde_json::{Value, json};
@@ -14,6 +15,8 @@ as_each_user! {
     entries_say_what_was_enforced,
     the_chain_holds_over_runs_and_refusals,
     nothing_starts_without_the_log,
+    nothing_is_appended_to_what_is_no_log,
+    a_link_and_a_pipe_are_no_log,
     the_log_is_in_the_users_home,
     values_of_variables_are_not_logged,
 }
@@ -90,6 +93,49 @@ fn nothing_starts_without_the_log(world: &World) {
         run.env("MCP_AUDIT_LOG_FILE", log).run().expect(118).explains(&["audit log"]);
     }
     assert!(!world.path("project/started").exists(), "the server was started");
+}
+
+/// A variable that names some other file has it left as it is.
+fn nothing_is_appended_to_what_is_no_log(world: &World) {
+    for text in ["root:x:0:0:root:/root:/bin/bash\n", "alias ls=ls", "{\"event\": \"begin\"}\n"] {
+        let file = world.file("home/other", text);
+        let run = world.caged(&[], &["exit", "0"]).env("MCP_AUDIT_LOG_FILE", &file).run();
+        run.expect(118).explains(&["no audit log", file.to_str().unwrap()]);
+        assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    }
+    // What was appended to a log of smcp's own is for its check to find.
+    world.caged(&[], &["exit", "0"]).run().ok();
+    let log = world.path("log/audit.log");
+    fs::write(&log, [&fs::read(&log).unwrap()[..], b"word\n"].concat()).unwrap();
+    world.caged(&[], &["exit", "0"]).run().ok();
+    world.smcp(["audit", "verify"]).run().expect(1);
+}
+
+/// Whoever can put something in the place of the log does not keep its check from an answer.
+fn a_link_and_a_pipe_are_no_log(world: &World) {
+    world.caged(&[], &["exit", "0"]).run().ok();
+    let (log, other) = (world.path("log/audit.log"), world.path("log/other"));
+    let rotated = world.path("log/audit.log.1");
+    let pipe =
+        |path: &Path| rustix::fs::mkfifoat(rustix::fs::CWD, path, rustix::fs::Mode::from_raw_mode(0o666)).unwrap();
+    let refused = |what: &str| {
+        for command in [&["audit", "verify"][..], &["audit", "report", "--html", &world.text("home/report.html")]] {
+            world.smcp(command).run().expect(118).explains(&["no ordinary file"]);
+        }
+        assert!(fs::symlink_metadata(&log).is_ok(), "{what}");
+    };
+    pipe(&rotated);
+    refused("a pipe among the older files");
+    fs::remove_file(&rotated).unwrap();
+    fs::rename(&log, &other).unwrap();
+    std::os::unix::fs::symlink(&other, &log).unwrap();
+    refused("a link");
+    fs::remove_file(&log).unwrap();
+    pipe(&log);
+    refused("a pipe");
+    fs::remove_file(&log).unwrap();
+    fs::rename(&other, &log).unwrap();
+    world.smcp(["audit", "verify"]).run().ok();
 }
 
 /// The default path, where nothing else is named.

@@ -413,7 +413,12 @@ impl Journal {
             (log, size) = files::lock(files::open(&self.log)?, &self.log)?;
         }
         let mut tail = if size == 0 { Tail::of_rotated(&self.log)? } else { Tail::of(&log, size)? };
-        let mut head = head_file.read().unwrap_or_default();
+        let known = head_file.read();
+        if known.is_none() && tail.is_foreign() {
+            let why = "it is no audit log, and nothing is appended to what others wrote";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        let mut head = known.unwrap_or_default();
         for (event, fields) in entries {
             let next = chain::after(&tail, &head);
             let mut entry = Map::new();

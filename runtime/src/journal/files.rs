@@ -44,7 +44,7 @@ pub fn lock(mut file: File, log: &Path) -> io::Result<(File, u64)> {
 /// Keeps writers away from a log, and gives its size, bytes; none where there is none.
 pub fn hold(log: &Path) -> io::Result<Option<(File, u64)>> {
     loop {
-        let file = match File::open(log) {
+        let file = match to_read(log) {
             Ok(file) => file,
             Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(why) => return Err(why),
@@ -54,6 +54,14 @@ pub fn hold(log: &Path) -> io::Result<Option<(File, u64)>> {
             let size = file.metadata()?.len();
             return Ok(Some((file, size)));
         }
+    }
+}
+
+/// Opens a file of a log to read it. A link is none, since writers follow none, and a pipe would never answer.
+fn to_read(path: &Path) -> io::Result<File> {
+    match path.symlink_metadata()?.is_file() {
+        true => File::open(path),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no ordinary file")),
     }
 }
 
@@ -74,6 +82,15 @@ pub struct Tail {
 }
 
 impl Tail {
+    /// Whether there is something, and it does not end as a log does. A head that is known tells more: then lines were added.
+    pub fn is_foreign(&self) -> bool {
+        let is_entry = |line: &Vec<u8>| super::chain::Entry::read(line).is_some();
+        match (&self.whole, &self.torn) {
+            (Some(whole), _) => !is_entry(whole),
+            (None, torn) => torn.is_some(),
+        }
+    }
+
     /// Reads it from the end, so that the log's `size` does not matter.
     pub fn of(log: &File, size: u64) -> io::Result<Tail> {
         let Some((start, last)) = line_before(log, size)? else { return Ok(Tail::default()) };
@@ -169,14 +186,14 @@ impl Lines {
     /// The system's.
     pub fn open(log: &Path) -> io::Result<Lines> {
         // The one that is written first: it may become one of the others meanwhile.
-        let current = match File::open(log) {
+        let current = match to_read(log) {
             Ok(file) => Some(file),
             Err(why) if why.kind() == io::ErrorKind::NotFound => None,
             Err(why) => return Err(why),
         };
         let mut waiting = VecDeque::new();
         for path in rotated(log) {
-            let file = File::open(&path)?;
+            let file = to_read(&path)?;
             if current.as_ref().is_none_or(|current| !same(current, &file)) {
                 waiting.push_back(Open::new(&path, file));
             }
@@ -234,7 +251,7 @@ impl Lines {
     /// # Errors
     /// The system's.
     pub fn rotated(&mut self) -> io::Result<bool> {
-        let current = match File::open(&self.log) {
+        let current = match to_read(&self.log) {
             Ok(file) => file,
             // Just rotated.
             Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -246,7 +263,7 @@ impl Lines {
         }
         let mut after = VecDeque::new();
         for path in rotated(&self.log) {
-            let file = File::open(&path)?;
+            let file = to_read(&path)?;
             if ours.is_some_and(|ours| same(ours, &file)) {
                 after.clear();
             } else if !same(&current, &file) {
