@@ -141,6 +141,8 @@ pub struct CallerEnv {
     pub family: String,
     /// smcp's own store, state, configuration and audit log: neither they nor what holds them can be granted.
     pub protected: Vec<PathBuf>,
+    /// smcp's own program, which nobody is granted to write.
+    pub program: Option<PathBuf>,
 }
 
 /// What a run is granted; nothing else is.

@@ -713,6 +713,7 @@ pub fn caller_env(
         family: family(package, reference, network)?,
         protected,
     })
+        program: std::env::current_exe().ok(),
 }
 
 /// Whose lasting directories a package gets: what its versions share. A manifest's name is its publisher's word, so it counts

@@ -123,7 +123,7 @@ impl<'a> Files<'a> {
             None if has_parent_dir(&typed) => real.clone(),
             None => typed.clone(),
         };
-        if let Some((why, hint)) = self.refusal(&real, &target) {
+        if let Some((why, hint)) = self.refusal(&real, &target, access) {
             verdict.policy(format!("{name}: {why}"), hint.to_string());
             return None;
         }
@@ -154,7 +154,7 @@ impl<'a> Files<'a> {
     }
 
     /// Why it is never granted, with the next step.
-    fn refusal(&self, real: &Path, target: &Path) -> Option<(String, &'static str)> {
+    fn refusal(&self, real: &Path, target: &Path, access: Access) -> Option<(String, &'static str)> {
         const ELSEWHERE: &str = "give it another path inside: --mount SRC:DST";
         const BESIDE: &str = "grant directories beside it, or keep smcp's files elsewhere (docs/configuration.md)";
         let root = Path::new("/");
@@ -168,6 +168,13 @@ impl<'a> Files<'a> {
         }
         if in_kernel(target) {
             return Some(("the cage has a kernel file system of its own there".into(), ELSEWHERE));
+        }
+        // Where clients start it from: who writes there is what they start next, outside of any cage.
+        if access == Access::Rw
+            && let Some(program) = &self.caller.program
+            && (program.starts_with(real) || real.starts_with(program))
+        {
+            return Some((format!("it holds {}, which is smcp itself", program.display()), BESIDE));
         }
         let protected = || self.caller.protected.iter().map(|path| existing_canonical(path)).collect();
         let protected: &Vec<PathBuf> = self.protected.get_or_init(protected);

@@ -37,6 +37,7 @@ impl World {
             states: root.join("states"),
             family: "registry.example/a/b".into(),
             protected: Vec::new(),
+            program: None,
         };
         let package = Package {
             manifest: Manifest::from_value(&manifest).unwrap(),
@@ -267,6 +268,21 @@ fn the_wider_access_to_the_same_place_counts_and_two_sources_of_one_place_do_not
     assert_eq!(world.grant().mounts, [mount(&a, &a, Access::Rw)]);
     world.mount(format!("{}:{}", b.display(), a.display()));
     assert!(world.denied().is_usage());
+}
+
+#[test]
+fn smcps_own_program_is_never_granted_to_be_written() {
+    let mut world = World::new(json!({}));
+    let directory = world.make("home/.local/bin");
+    world.caller.program = Some(directory.join("smcp"));
+    std::fs::write(directory.join("smcp"), "").unwrap();
+    for path in [directory.join("smcp"), directory.clone(), world.path("home/.local")] {
+        world.request.mounts.clear();
+        world.mount(format!("{}:rw", path.display()));
+        assert!(world.denied().to_string().contains("smcp itself"), "{}", path.display());
+        world.request.mounts.clear();
+        world.mount(&path).grant();
+    }
 }
 
 #[test]

@@ -86,6 +86,7 @@ impl World {
             states: self.root().join(".local/state/smcp/servers"),
             family: "registry.example/a/b".into(),
             protected: Vec::new(),
+            program: None,
         };
         let grant =
             judge(&package, &self.request, &Bounds { max: &max, policy: &policy, judgement: &judgement }, &caller);
