@@ -567,8 +567,9 @@ impl Handshake {
             let denied = tools.filter(|_| kind == Kind::Tools).and_then(|tools| rules::denied(tools, name));
             denied.or_else(|| watch.and_then(|watch| watch.refuses(kind, name)))
         };
+        let unreadable = tools.and_then(|_| rules::unreadable(line, &messages));
         if self.holds()
-            && let Some(answers) = rules::refuse(line, &messages, judge)
+            && let Some(answers) = unreadable.or_else(|| rules::refuse(line, &messages, judge))
         {
             let to = if self.is_within_a_line() { &mut self.later } else { &mut out.to_client };
             to.extend_from_slice(&answers);

@@ -71,6 +71,31 @@ pub fn refuse(line: &[u8], messages: &[Message], judge: impl Fn(Kind, &str) -> O
     Some(ids.flat_map(|id| error(&line[id], INVALID_PARAMS, &format!("smcp: {said}"), None)).collect())
 }
 
+/// The answer to a line of which nobody can say which tool it calls, while a server may read it otherwise: what is no message, and a call
+/// whose name is no text.
+pub fn unreadable(line: &[u8], messages: &[Message]) -> Option<Vec<u8>> {
+    let said = |what: &str| {
+        format!("smcp: {what}, which cannot be held against policy.tools; nothing was passed to the server")
+    };
+    if messages.is_empty() && !line.trim_ascii().is_empty() {
+        return Some(error(b"null", PARSE_ERROR, &said("this line is no message"), None));
+    }
+    messages.iter().any(|message| is_odd_call(line, message)).then(|| {
+        let ids = messages.iter().filter_map(|message| message.last(line, "id"));
+        let why = said("this calls a tool by what is no text");
+        ids.flat_map(|id| error(&line[id], INVALID_PARAMS, &why, None)).collect()
+    })
+}
+
+fn is_odd_call(line: &[u8], message: &Message) -> bool {
+    let is_call = |at: Span| text(line, &at).is_some_and(|method| method == "tools/call");
+    let is_plain = |params: Span| {
+        object(line, &params)
+            .is_some_and(|params| params.all(line, Kind::Tools.key()).iter().all(|name| text(line, name).is_some()))
+    };
+    message.all(line, "method").into_iter().any(is_call) && !message.all(line, "params").into_iter().all(is_plain)
+}
+
 /// Why policy refuses a call of a tool.
 pub fn denied(tools: &Tools, name: &str) -> Option<String> {
     let by = tools.judge(name).err()?;
@@ -97,6 +122,9 @@ fn asked_for(line: &[u8], message: &Message) -> Vec<(Kind, String)> {
 
 /// JSON-RPC 2.0: the method's parameters are wrong, which is what servers say of a tool that they do not have.
 const INVALID_PARAMS: i32 = -32602;
+
+/// JSON-RPC 2.0: it is no JSON.
+const PARSE_ERROR: i32 = -32700;
 
 /// JSON-RPC 2.0 leaves -32000 to -32099 to servers.
 pub const SERVER_ERROR: i32 = -32000;

@@ -413,6 +413,19 @@ fn denied_tools_vanish_and_calls_of_them_are_answered() {
         let told: serde_json::Value = serde_json::from_str(&client).unwrap();
         assert_eq!((&told["id"], &told["error"]["code"]), (&2.into(), &(-32602).into()), "{client}");
     }
+    // What a server may read otherwise.
+    for (call, id, code) in [
+        (CALL.replace("\"t\"", "[\"u\"]"), serde_json::json!(2), -32602),
+        (CALL.replace("\"t\"", "\"t\",\"name\":1"), serde_json::json!(2), -32602),
+        (format!("\u{feff}{}", CALL.replace("\"t\"", "\"u\"")), serde_json::Value::Null, -32700),
+        ("call u\n".to_owned(), serde_json::Value::Null, -32700),
+    ] {
+        let (server, client) = asks(&mut session, &call);
+        assert_eq!(server, "", "{call}");
+        let told: serde_json::Value = serde_json::from_str(&client).unwrap();
+        assert_eq!((&told["id"], &told["error"]["code"]), (&id, &code.into()), "{client}");
+    }
+    assert_eq!(asks(&mut session, "\r\n"), ("\r\n".to_owned(), String::new()));
     // A listed tool of two names is as bad as the worse.
     let mut session = with_rules(&["a"], &[]);
     asks(&mut session, LIST);
