@@ -15,6 +15,7 @@ as_each_user! {
     what_a_run_tried_is_what_it_would_ask_for,
     files_and_programs_that_it_named_are_what_it_would_ask_for,
     what_is_granted_and_not_used_is_told,
+    what_is_tried_without_a_network_is_told,
     a_question_that_nobody_can_be_asked,
 }
 
@@ -121,6 +122,24 @@ fn what_is_granted_and_not_used_is_told(world: &World) {
     let ended = world.smcp(flags).args(["write", &format!("{used}/new"), "x"]).run().ok();
     ended.says(&[&format!("note: {unused} was granted, and no call named anything in it")]);
     ended.check(!ended.stderr().contains(&format!("{used} was granted")), "it was used");
+}
+
+/// Whoever is granted no host tells which it would ask for; a run that does not learn has nobody who looks, and says so.
+fn what_is_tried_without_a_network_is_told(world: &World) {
+    let file = world.path("project/permissions.json");
+    let verb = [probe_reference(), "connect", "api.acme.test:443"];
+    let ended = world.smcp(["learn", "--output", file.to_str().unwrap()]).args(verb).run();
+    ended.check(ended.code() != 0, "nobody grants that name");
+    let asked: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let want = json!([{"host": "api.acme.test", "ports": [443]}]);
+    ended.check(asked["permissions"]["network"]["outbound"] == want, &format!("{asked:#}"));
+    let end = world.last_end();
+    ended.check(end["egress"]["granted"].as_array().is_none_or(Vec::is_empty), &format!("{end:#}"));
+    let why = || world.smcp(["why"]).run().ok();
+    why().check(why().text().contains("api.acme.test"), "what was denied");
+    let ended = world.smcp(["run"]).args(verb).run();
+    ended.check(ended.code() != 0, "there is no network");
+    why().check(why().text().contains("`smcp learn` does"), "nobody looked");
 }
 
 /// Where paths are the host's own none is recorded, and that is told.

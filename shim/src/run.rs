@@ -275,8 +275,9 @@ fn story(
         }
         Errand::Test(session) => caller.states = session.states(settings)?,
     }
-    let grant =
+    let mut grant =
         judge(&package, &request, &verdict.bounds(settings), &caller).inspect_err(|denied| record.denied(denied))?;
+    grant.egress.observed = matches!(errand, Errand::Learn);
     if !typed.dry_run {
         acceptance.settle(&verdict, &package, settings)?;
     }
@@ -712,8 +713,8 @@ pub fn caller_env(
         states: settings.state.join("servers"),
         family: family(package, reference, network)?,
         protected,
-    })
         program: std::env::current_exe().ok(),
+    })
 }
 
 /// Whose lasting directories a package gets: what its versions share. A manifest's name is its publisher's word, so it counts

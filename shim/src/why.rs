@@ -33,6 +33,7 @@ pub fn why(run: Option<&str>, as_json: bool, settings: &Settings) -> Result<(), 
         "cause": end.map(|end| &end["cause"]),
         "error": end.map(|end| &end["error"]),
         "limit": end.map(|end| &end["limit"]),
+        "networkWatched": begin.pointer("/grants/network").and_then(Value::as_object).is_some_and(|network| !network.is_empty()),
         "withheld": begin.get("withheld").unwrap_or(&json!([])),
         "denied": denied(&entries, end),
         "deniedMore": end.map_or(&json!(0), |end| end.pointer("/egress/refused_more").unwrap_or(&Value::Null)),
@@ -103,5 +104,10 @@ fn print(answer: &Value) {
     }
     if denied.is_empty() && list("withheld").is_empty() {
         outln!("denied     nothing that smcp saw");
+    }
+    if answer["networkWatched"] == false {
+        outln!(
+            "note       it was granted no network, and nobody looks at what is tried where there is none: `smcp learn` does"
+        );
     }
 }

@@ -28,11 +28,19 @@ pub struct Egress {
     /// Where there are no namespaces, the ports alone may be what is enforced: the user said so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_port: bool,
+    /// What is tried is looked at and told, also where nothing is granted, as `smcp learn` wants it. Takes a network namespace.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub observed: bool,
 }
 
 impl Egress {
-    /// Nothing is granted: there is loopback alone.
+    /// Nothing is granted, and nobody looks: there is loopback alone.
     pub fn is_empty(&self) -> bool {
+        self.grants_nothing() && !self.observed
+    }
+
+    /// Nothing is granted.
+    pub fn grants_nothing(&self) -> bool {
         self.outbound.is_empty() && self.host_ports.is_empty() && !self.any
     }
 }
@@ -157,8 +165,14 @@ pub(super) fn judge(
     let mut host_ports = flags.host_ports.clone();
     host_ports.sort_unstable();
     host_ports.dedup();
-    let egress =
-        Egress { outbound: granted.list(), host_ports, any: flags.any, by_port: flags.by_port, denied: vec![] };
+    let egress = Egress {
+        outbound: granted.list(),
+        host_ports,
+        any: flags.any,
+        by_port: flags.by_port,
+        denied: vec![],
+        observed: false,
+    };
     if egress.is_empty() {
         return Egress::default();
     }

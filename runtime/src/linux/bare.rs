@@ -330,7 +330,7 @@ fn ports(egress: &Egress) -> Result<Vec<u16>, Refusal> {
     const DNS: u16 = 53;
     let refuse = |what: &str, why: &str, hint: &str| Err(Refusal::new(what, why).hint(hint));
     let rest = "or allow user namespaces, as `smcp doctor --fix` shows";
-    if egress.is_empty() {
+    if egress.grants_nothing() {
         return Ok(Vec::new());
     }
     if egress.any {
@@ -370,7 +370,7 @@ fn environment(plan: &Plan, place: &Place, inside: &dyn Fn(&Path) -> Option<Path
         }
     };
     add("TMPDIR", place.temporary().display().to_string());
-    if !plan.egress.is_empty() {
+    if !plan.egress.grants_nothing() {
         // Datagrams are refused, which glibc asks for names by. Other resolvers find none.
         add("RES_OPTIONS", "use-vc".into());
     }

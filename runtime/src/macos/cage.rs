@@ -53,7 +53,7 @@ impl Ordered {
             return Err(Refusal::new("putting the server into a sandbox", why)
                 .hint("policy.min_tier 0 accepts limits alone, which keep no file from a server"));
         }
-        if !plan.egress.is_empty() {
+        if !plan.egress.grants_nothing() {
             report.set(Layer::Egress, Status::Partial("every host is reached on the granted ports".into()));
         }
         let profile = (seatbelt == Status::Full).then_some(text);
