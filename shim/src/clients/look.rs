@@ -128,7 +128,9 @@ pub fn look(clients: &[&'static Client], own: &str, host_runtime: bool) -> Resul
     let machine = machine()?;
     let packages = Packages::of(machine.home());
     let leads = |path: &Path| path.canonicalize().ok();
-    let host = Host { home: machine.home(), leads: &leads, packages: &packages, own, host_runtime };
+    let program = leads(Path::new(own));
+    let is_own = |word: &str| word == own || found(word).is_some_and(|path| leads(&path) == program);
+    let host = Host { home: machine.home(), leads: &leads, packages: &packages, is_own: &is_own, host_runtime };
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
     for client in clients {
@@ -149,6 +151,19 @@ pub fn look(clients: &[&'static Client], own: &str, host_runtime: bool) -> Resul
         }
     }
     Ok(found)
+}
+
+/// The file that a command's first word starts.
+fn found(word: &str) -> Option<PathBuf> {
+    if Path::new(word).is_absolute() {
+        return Some(word.into());
+    }
+    let is_name = Path::new(word).file_name().is_some_and(|name| name == word);
+    let path = std::env::var_os("PATH").filter(|_| is_name)?;
+    let named = |directory: PathBuf| {
+        [directory.join(word), directory.join(word).with_extension(std::env::consts::EXE_EXTENSION)]
+    };
+    std::env::split_paths(&path).filter(|directory| directory.is_absolute()).flat_map(named).find(|path| path.is_file())
 }
 
 /// The servers of a file.
@@ -178,8 +193,7 @@ fn row(client: &Client, entry: &Entry<'_>, project: Option<&Path>, host: &Host<'
         }
         let names: Vec<(&str, bool)> =
             env.iter().map(|(name, value)| (name.as_str(), !value.expose().is_empty())).collect();
-        let (directory, is_of_project) = (start.directory.as_deref(), project.is_some());
-        let started = Started { words: &words, env: &names, directory, is_of_project };
+        let started = Started { words: &words, env: &names, directory: start.directory.as_deref(), project };
         let invocation = recognise(started, host)?;
         let args = words[invocation.replaced..].iter().map(|word| (*word).to_owned()).collect();
         Ok(Open { invocation, args, env, outline })

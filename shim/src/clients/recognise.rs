@@ -25,8 +25,8 @@ pub struct Host<'h> {
     pub leads: &'h dyn Fn(&Path) -> Option<PathBuf>,
     /// Where packages come from.
     pub packages: &'h Packages,
-    /// The path of smcp, whatever its name is.
-    pub own: &'h str,
+    /// Whether a word starts this very smcp: by its path, or by the name under which PATH has it.
+    pub is_own: &'h dyn Fn(&str) -> bool,
     /// Whether packages of npm and PyPI are run by its interpreters.
     pub host_runtime: bool,
 }
@@ -47,8 +47,15 @@ pub struct Started<'s> {
     pub env: &'s [(&'s str, bool)],
     /// The directory that it starts in.
     pub directory: Option<&'s str>,
-    /// Whether that stands in a file of a project, which others may have written.
-    pub is_of_project: bool,
+    /// The project in whose file that stands, which others may have written.
+    pub project: Option<&'s Path>,
+}
+
+impl Started<'_> {
+    /// Whether something of the machine is a project's to name: for one in whose file it stands, what lies in it.
+    fn may_name(&self, leads: &Path, host: &Host<'_>) -> bool {
+        self.project.is_none_or(|project| (host.leads)(project).is_some_and(|project| leads.starts_with(project)))
+    }
 }
 
 /// What smcp runs in its place.
@@ -113,8 +120,8 @@ impl Line {
 pub fn recognise(started: Started<'_>, host: &Host<'_>) -> Result<Invocation, Left> {
     let before = unwrapped(started.words)?;
     let words = &started.words[before..];
-    let line = line(words, host.own)?;
     let steering = steering(&started)?;
+    let line = line(words, &started, host)?;
     let args = &words[line.length..];
     let known = known(&line.reference, host.packages).ok().flatten();
     let mut flags = Vec::new();
@@ -126,9 +133,15 @@ pub fn recognise(started: Started<'_>, host: &Host<'_>) -> Result<Invocation, Le
         if !Path::new(directory).is_absolute() {
             return Err(alone(format!("it starts in {directory}, which is no absolute path")));
         }
-        if (host.leads)(Path::new(directory)).is_some_and(|path| host.holds_home(&path)) {
+        let leads = (host.leads)(Path::new(directory));
+        if leads.as_ref().is_some_and(|leads| host.holds_home(leads)) {
             return Err(alone(format!(
                 "it starts in {directory}, which holds the home directory: too wide to be granted"
+            )));
+        }
+        if leads.is_some_and(|leads| !started.may_name(&leads, host)) {
+            return Err(alone(format!(
+                "it starts in {directory}, and stands in a file of a project that does not hold it"
             )));
         }
         granted.push(format!("{directory} read-write: it starts there"));
@@ -155,7 +168,7 @@ pub fn recognise(started: Started<'_>, host: &Host<'_>) -> Result<Invocation, Le
             granted.extend(defaults.programs.iter().map(|program| format!("starting {program}")));
             notes.push(format!("well known: {}", known.why));
         }
-        None => by_arguments(args, host, &mut flags, &mut granted, &mut notes),
+        None => by_arguments(args, &started, host, &mut flags, &mut granted, &mut notes),
     }
     if !granted.iter().any(|what| what.starts_with("connecting")) {
         granted.push("nothing of the network".into());
@@ -188,11 +201,14 @@ fn program(word: &str) -> String {
 
 const LAUNCHERS: &str = "npx, bunx, uvx, uv tool run, pipx run and docker run";
 
-fn line(words: &[&str], own: &str) -> Result<Line, Left> {
+fn line(words: &[&str], started: &Started<'_>, host: &Host<'_>) -> Result<Line, Left> {
     let Some((first, rest)) = words.split_first() else { return Err(alone("it starts nothing")) };
-    let name = if *first == own { "smcp".to_owned() } else { program(first) };
+    let is_own = (host.is_own)(first);
+    let name = if is_own { "smcp".to_owned() } else { program(first) };
     match (name.as_str(), rest) {
-        ("smcp", ["run", ..]) => Err(caged(words)),
+        // A script can have the name, and say the same words.
+        ("smcp", _) if !is_own => Err(alone(format!("{first} is not this smcp"))),
+        ("smcp", ["run", ..]) => Err(caged(words, started)),
         ("smcp", _) => Err(alone("it starts smcp, but no `smcp run`")),
         ("npx", _) => packages::npx(words, 1),
         ("bunx", _) => packages::bunx(words, 1),
@@ -214,9 +230,16 @@ fn line(words: &[&str], own: &str) -> Result<Line, Left> {
     }
 }
 
-fn caged(words: &[&str]) -> Left {
+fn caged(words: &[&str], started: &Started<'_>) -> Left {
     let line: Vec<_> = words.iter().map(std::ffi::OsString::from).collect();
+    let starts_more =
+        |secret: &String| secret.split_once('=').is_some_and(|(_, source)| source.starts_with("command:"));
     match Cli::read(&line) {
+        Ok(Cli { command: Command::Run(run), .. })
+            if started.project.is_some() && run.secret.iter().any(starts_more) =>
+        {
+            alone("a file of the project has smcp start a program outside of the cage, by --secret K=command:")
+        }
         Ok(Cli { command: Command::Run(run), .. }) => Left::Caged(run.reference().to_owned()),
         _ => alone("it starts `smcp run` with a command line that smcp refuses"),
     }
@@ -234,7 +257,7 @@ fn steering(started: &Started<'_>) -> Result<Option<String>, Left> {
         return Err(alone(format!("it sets a variable that begins with {name:?} and is none by its name")));
     }
     let names: Vec<&str> = started.env.iter().map(|(name, _)| *name).filter(|name| steers(name)).collect();
-    match (names.join(", "), started.is_of_project) {
+    match (names.join(", "), started.project.is_some()) {
         (names, _) if names.is_empty() => Ok(None),
         (names, true) => {
             Err(alone(format!("it sets {names}, which smcp itself would go by, and stands in a file of the project")))
@@ -291,9 +314,10 @@ fn is_for_a_launcher(name: &str) -> bool {
     NAMES.contains(&name.as_str()) || STARTS.iter().any(|start| name.starts_with(start))
 }
 
-/// What arguments name of this machine is granted to a server that nobody knows: its user wrote them.
+/// What arguments name of this machine is granted to a server that nobody knows: its user wrote them. In a file of a project others did.
 fn by_arguments(
     args: &[&str],
+    started: &Started<'_>,
     host: &Host<'_>,
     flags: &mut Vec<String>,
     granted: &mut Vec<String>,
@@ -308,6 +332,8 @@ fn by_arguments(
         if let Some(leads) = path.is_absolute().then(|| (host.leads)(path)).flatten() {
             if host.holds_home(&leads) {
                 notes.push(format!("{value} is an argument and too wide to be granted"));
+            } else if !started.may_name(&leads, host) {
+                notes.push(format!("{value} is an argument in a file of a project that does not hold it: not granted"));
             } else if SYSTEM.iter().any(|system| leads.starts_with(system)) {
                 flags.extend(["--allow-read".to_owned(), value.to_owned()]);
                 granted.push(format!("{value} read-only: an argument"));

@@ -2,14 +2,14 @@ use super::*;
 
 fn recognised_in(words: &[&str], env: &[&str], directory: Option<&str>) -> Result<Invocation, Left> {
     let env: Vec<(&str, bool)> = env.iter().map(|name| (*name, true)).collect();
-    recognised_of(words, &env, directory, false)
+    recognised_of(words, &env, directory, None)
 }
 
 fn recognised_of(
     words: &[&str],
     env: &[(&str, bool)],
     directory: Option<&str>,
-    is_of_project: bool,
+    project: Option<&str>,
 ) -> Result<Invocation, Left> {
     let is_there = |path: &Path| path.starts_with("/home/me") || path.starts_with("/etc") || path == Path::new("/");
     let leads = |path: &Path| match path.to_str() {
@@ -22,10 +22,10 @@ fn recognised_of(
         home: Path::new("/home/me"),
         leads: &leads,
         packages: &packages,
-        own: "/opt/smcp-1",
+        is_own: &|word| ["/opt/smcp-1", "/usr/bin/smcp", "smcp"].contains(&word),
         host_runtime: false,
     };
-    recognise(Started { words, env, directory, is_of_project }, &host)
+    recognise(Started { words, env, directory, project: project.map(Path::new) }, &host)
 }
 
 /// The words of `smcp run` up to the server's own, and how many stay.
@@ -120,6 +120,8 @@ fn what_is_left_alone() {
         ("/usr/bin/smcp run --env A npm:x y", "caged npm:x"),
         ("/opt/smcp-1 run npm:x", "caged npm:x"),
         ("smcp run --no-such-flag npm:x", "refuses"),
+        ("./smcp run npm:x", "is not this smcp"),
+        ("/home/me/p/smcp run npm:x", "/home/me/p/smcp is not this smcp"),
     ] {
         let left = run(line, &[]).unwrap_err();
         assert!(left.contains(why), "{line}: {left}");
@@ -163,13 +165,41 @@ fn what_smcp_itself_goes_by_is_said_and_not_taken_from_a_project() {
         "UV_INDEX_URL",
     ] {
         let words = ["npx", "-y", "x"];
-        let found = recognised_of(&words, &[("LOG", true), (name, true)], None, false).unwrap();
+        let found = recognised_of(&words, &[("LOG", true), (name, true)], None, None).unwrap();
         assert_eq!(found.notes, [format!("smcp itself goes by {name} too, outside of the cage")]);
-        let left = recognised_of(&words, &[("LOG", true), (name, true)], None, true).unwrap_err();
+        let left = recognised_of(&words, &[("LOG", true), (name, true)], None, PROJECT).unwrap_err();
         assert!(matches!(left, Left::Alone(why) if why.contains(name) && why.contains("project")), "{name}");
     }
     let own = [("MCP_TRANSPORT", true), ("API_KEY", true), ("PATHS", true)];
-    assert_eq!(recognised_of(&["npx", "-y", "x"], &own, None, true).unwrap().notes, [""; 0]);
+    assert_eq!(recognised_of(&["npx", "-y", "x"], &own, None, PROJECT).unwrap().notes, [""; 0]);
+}
+
+/// A project whose file others may have written.
+const PROJECT: Option<&str> = Some("/home/me/p");
+
+#[test]
+fn a_project_names_what_is_in_it() {
+    let words = ["npx", "-y", "x", "/home/me/p/data", "/home/me/.ssh", "/etc/passwd", "https://api.test"];
+    let found = recognised_of(&words, &[], Some("/home/me/p/data"), PROJECT).unwrap();
+    let want = ["--cwd", "/home/me/p/data", "--allow-write", "/home/me/p/data", "--allow-net", "api.test:443"];
+    assert_eq!(found.flags, want);
+    let noted = |path: &str| found.notes.iter().any(|note| note.starts_with(path) && note.ends_with("not granted"));
+    assert!(noted("/home/me/.ssh") && noted("/etc/passwd"), "{:?}", found.notes);
+    let left = recognised_of(&words, &[], Some("/home/me/q"), PROJECT).unwrap_err();
+    assert!(matches!(left, Left::Alone(why) if why.contains("/home/me/q") && why.contains("does not hold it")));
+}
+
+#[test]
+fn what_a_project_has_smcp_do_outside_is_not_caged() {
+    let more = ["smcp", "run", "--secret", "K=command:touch /x", "npm:x"];
+    let left = recognised_of(&more, &[], None, PROJECT).unwrap_err();
+    assert!(matches!(left, Left::Alone(why) if why.contains("outside of the cage")));
+    let left = recognised_of(&["smcp", "run", "npm:x"], &[("MCP_POLICY_MIN_TIER", true)], None, PROJECT).unwrap_err();
+    assert!(matches!(left, Left::Alone(why) if why.contains("MCP_POLICY_MIN_TIER")));
+    for line in [&more[..], &["smcp", "run", "--secret", "K=env:J", "npm:x"]] {
+        let left = recognised_of(line, &[], None, None).unwrap_err();
+        assert_eq!(left, Left::Caged("npm:x".into()), "the user's own wish");
+    }
 }
 
 #[test]
