@@ -177,7 +177,7 @@ impl Place {
 }
 
 impl Known {
-    /// The most that is read, bytes: lists are what one message may have, a few of them.
+    /// The most that is read and written, bytes: lists are what one message may have, a few of them.
     const MOST: u64 = 64 << 20;
 
     fn read(path: &Path) -> Result<Option<Known>, Failure> {
@@ -191,8 +191,12 @@ impl Known {
         serde_json::from_slice(&bytes).map(Some).map_err(|why| fail(&why))
     }
 
-    /// For its owner alone.
+    /// For its owner alone. What could not be read again would stop every later run, and a server's lists are its own to choose.
     fn write(&self, path: &Path) -> Result<(), Failure> {
+        let length = format!("{:#}\n", json!(self)).len();
+        if length as u64 > Known::MOST {
+            return Err(wrong(path, &format!("{length} bytes of lists are more than are kept")));
+        }
         write_in_one_step(path, self, 0o600).map_err(|why| wrong(path, &why))
     }
 
@@ -328,4 +332,26 @@ impl Keeper {
 fn say(told: &mut Vec<u8>, line: &str) {
     told.extend_from_slice(show::printable(line).as_bytes());
     told.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_read_again_is_not_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("seen.json");
+        let known = |length: u64| -> Known {
+            let of = "x".repeat(usize::try_from(length).unwrap());
+            serde_json::from_value(
+                json!({"family": of, "digest": format!("sha256:{}", "0".repeat(64)), "version": null, "run": "r",
+                "time": "t", "lists": {}, "parts": []}),
+            )
+            .unwrap()
+        };
+        known(9).write(&path).unwrap();
+        assert!(known(Known::MOST).write(&path).unwrap_err().message.contains("more than are kept"));
+        assert_eq!(Known::read(&path).unwrap().unwrap().family.len(), 9);
+    }
 }
