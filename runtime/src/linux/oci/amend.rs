@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
@@ -71,14 +71,14 @@ fn in_a_child(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's.
-pub fn size_terminal(process: &Value, pid: i32) -> Result<(), Error> {
+pub fn size_terminal(process: &Value, terminal: Option<&OwnedFd>) -> Result<(), Error> {
     let number = |name: &str| process["consoleSize"][name].as_u64().and_then(|number| u16::try_from(number).ok());
-    let (true, Some(rows), Some(columns)) = (process["terminal"] == true, number("height"), number("width")) else {
+    let (Some(terminal), Some(rows), Some(columns)) = (terminal, number("height"), number("width")) else {
         return Ok(());
     };
     let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-    rustix::fs::open(format!("/proc/{pid}/fd/0"), flags, Mode::empty())
+    rustix::fs::open(format!("/proc/self/fd/{}", terminal.as_raw_fd()), flags, Mode::empty())
         .and_then(|terminal| tcsetwinsize(terminal, size))
         .map_err(|why| Error::step("sizing the terminal", io::Error::from(why)))
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -165,13 +165,14 @@ impl Runtime {
             record::look(pid).ok_or_else(|| Error::step("creating the container", "it ended at once"))?;
         (record.pid, record.started) = (pid, started);
         amend::within(config.value(), pid)?;
-        amend::size_terminal(config.whole_process(), pid)?;
+        let terminal = terminal(pid, pid, &process);
+        amend::size_terminal(config.whole_process(), terminal.as_ref())?;
         copyup::fill(&filled, &config.rootfs, pid)?;
         if let Some(resources) = resources_without_oom_killer(&adapted)? {
             self.switch_oom_killer_off(&record, &resources)?;
         }
         give_stdio(pid, &process);
-        give_terminal(pid, pid, &process);
+        give_terminal(terminal.as_ref(), pid, &process);
         record.save(directory).map_err(Error::io("writing its record"))?;
         announce(pid, asked.pid_file, asked.pidfd_socket)?;
         Ok(Created { record, warning })
@@ -241,28 +242,27 @@ pub fn give_stdio(init: i32, process: &Process) {
     }
 }
 
-/// The same of the terminal that was made for it: of what is one of the container's own, whatever the process has by then.
-pub fn give_terminal(pid: i32, init: i32, process: &Process) {
+/// The terminal that was made for a process: of what its streams are by then, one of the container's own. `init` is in the container.
+pub fn terminal(pid: i32, init: i32, process: &Process) -> Option<OwnedFd> {
     /// Documentation/admin-guide/devices.txt: UNIX98 PTY slaves.
     const TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
     if !process.terminal {
-        return;
+        return None;
     }
+    let root = rustix::fs::open(format!("/proc/{init}/root"), PATH, Mode::empty()).ok()?;
+    let place = rustix::fs::openat2(root, "/dev/pts", PATH, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
+    let own = rustix::fs::fstat(place).ok()?.st_dev;
+    let stream = |number: i32| rustix::fs::open(format!("/proc/{pid}/fd/{number}"), PATH, Mode::empty()).ok();
+    (0..3).filter_map(stream).find(|stream| {
+        rustix::fs::fstat(stream)
+            .is_ok_and(|found| found.st_dev == own && TERMINALS.contains(&rustix::fs::major(found.st_rdev)))
+    })
+}
+
+/// Makes the process's user the owner of its terminal, as runc does.
+pub fn give_terminal(terminal: Option<&OwnedFd>, init: i32, process: &Process) {
     let (uid, _) = owner(init, process);
-    let terminals = || -> rustix::io::Result<u64> {
-        let root = rustix::fs::open(format!("/proc/{init}/root"), PATH, Mode::empty())?;
-        Ok(rustix::fs::fstat(rustix::fs::openat2(root, "/dev/pts", PATH, Mode::empty(), ResolveFlags::IN_ROOT)?)?
-            .st_dev)
-    };
-    let Ok(own) = terminals() else { return };
-    for number in 0..3 {
-        let Ok(stream) = rustix::fs::open(format!("/proc/{pid}/fd/{number}"), PATH, Mode::empty()) else { continue };
-        let is_own = rustix::fs::fstat(&stream)
-            .is_ok_and(|found| found.st_dev == own && TERMINALS.contains(&rustix::fs::major(found.st_rdev)));
-        if is_own {
-            give(stream.as_fd(), (uid, None));
-        }
-    }
+    terminal.into_iter().for_each(|terminal| give(terminal.as_fd(), (uid, None)));
 }
 
 const PATH: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::caged::Cage;
 use super::config::{Config, PROCESS, adapt_process, process, refuse_no_id};
-use super::create::{announce, give_stdio, give_terminal, leave_groups};
+use super::create::{announce, give_stdio, give_terminal, leave_groups, terminal};
 use super::files::read_json;
 use super::payload::Payload;
 use super::record::Status;
@@ -184,8 +184,9 @@ impl Runtime {
             .map_err(|why| Error::step("exec failed: unable to start container process", clean(&chain(&why))))?
             .as_raw();
         // One that has ended has no terminal any more.
-        let _ = amend::size_terminal(&whole, pid);
-        give_terminal(pid, record.pid, &own);
+        let terminal = terminal(pid, record.pid, &own);
+        let _ = amend::size_terminal(&whole, terminal.as_ref());
+        give_terminal(terminal.as_ref(), record.pid, &own);
         announce(pid, asked.pid_file, asked.pidfd_socket)?;
         Ok(pid)
     }
