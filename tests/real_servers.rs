@@ -20,19 +20,15 @@ use crate::world::{User, World, as_each_user, at_each_tier};
 /// What every server is asked, apart from its own calls.
 const LISTS: [&[&str]; 3] = [&["tools/list"], &["resources/list"], &["prompts/list"]];
 
+// One of each language, and one that starts programs; what else differs by user and tier has tests of its own.
 at_each_tier! {
     everything,
-    filesystem,
-    memory,
     time,
-    time_by_the_hosts_python,
     git,
 }
 
 as_each_user! {
-    // It reads itself by /proc/self/exe, which is the package's loader at tier 1.
-    dotnet,
-    fetch,
+    filesystem,
     t7_a_real_server_lists_what_it_listed_before,
 }
 
@@ -143,7 +139,9 @@ fn filesystem(world: &World) {
     }
 }
 
-fn memory(world: &World) {
+#[test]
+fn memory() {
+    let world = &World::new(User::of_the_tests());
     static PACKAGE: OnceLock<String> = OnceLock::new();
     let graph = world.text("project/graph.json");
     let env = format!("MEMORY_FILE_PATH={graph}");
@@ -184,7 +182,9 @@ fn time(world: &World) {
 }
 
 /// The package brings no interpreter: the one of this machine is mounted read-only, and the audit log says so.
-fn time_by_the_hosts_python(world: &World) {
+#[test]
+fn time_by_the_hosts_python() {
+    let world = &World::new(User::of_the_tests());
     static PACKAGE: OnceLock<String> = OnceLock::new();
     let source = format!("pypi:mcp-server-time=={PYPI_VERSION}");
     time_as(world, published(&PACKAGE, "time-host", &source, &["--runtime", "host"]));
@@ -234,7 +234,10 @@ fn git(world: &World) {
 /// A program of .NET in one file, under the default limits: its collector and its compiler at run time reserve much more than
 /// they use, and look for the limits themselves. As everywhere it needs ICU, or to be told not to, and OpenSSL of the
 /// system: the package of its headers depends on it, and has one name in all releases.
-fn dotnet(world: &World) {
+/// It reads itself by /proc/self/exe, which is the package's loader at tier 1.
+#[test]
+fn dotnet() {
+    let world = &World::new(User::of_the_tests());
     static PACKAGE: OnceLock<String> = OnceLock::new();
     let source = format!("npm:@azure/mcp-linux-x64@{AZURE_VERSION}");
     let env = ["DOTNET_SYSTEM_GLOBALIZATION_INVARIANT=1", "AZURE_MCP_COLLECT_TELEMETRY=false"].map(String::from);
@@ -250,7 +253,9 @@ fn dotnet(world: &World) {
 
 /// A server that calls out, in a world with an internet of its own: one grant, and it says what it says bare; none, and nothing
 /// of it leaves.
-fn fetch(world: &World) {
+#[test]
+fn fetch() {
+    let world = &World::new(User::of_the_tests());
     static PACKAGE: OnceLock<String> = OnceLock::new();
     let Some(outside) = Outside::of(world) else { return };
     let source = format!("pypi:mcp-server-fetch=={PYPI_VERSION}");

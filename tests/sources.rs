@@ -11,6 +11,7 @@ use crate::image::Image;
 use crate::needs;
 use crate::patience::{BUILD, PATIENCE, within};
 use crate::place;
+use crate::real_servers::{everything_package, time_package};
 use crate::servers::{NPM_VERSION, PYPI_VERSION, bare_npm, bare_pypi, inspect};
 use crate::stand_in::{self, StandIn};
 use crate::world::{User, World, as_each_user};
@@ -72,9 +73,9 @@ fn a_base_of_another_image() {
     let everything = format!("npm:@modelcontextprotocol/server-everything@{NPM_VERSION}");
     let time = format!("pypi:mcp-server-time=={PYPI_VERSION}");
     // What has an interpreter in its PATH; that it is a package of smcp's itself makes no difference.
-    for (source, bare) in [(&everything, bare_npm("everything")), (&time, bare_pypi("mcp_server_time"))] {
-        let [below, upon] = ["below", "upon"].map(|tag| format!("oci-layout:{}:{tag}", world.text("layout")));
-        by_registries(&world, &["build", source, "-t", &below]).ok();
+    let of_node = (&everything, everything_package(), bare_npm("everything"));
+    for (source, below, bare) in [of_node, (&time, time_package(), bare_pypi("mcp_server_time"))] {
+        let upon = format!("oci-layout:{}:upon", world.text("layout"));
         by_registries(&world, &["build", "--base", &below, source, "-t", &upon]).ok();
         let about = by_registries(&world, &["info", "--json", &upon]).ok().json();
         let layers = |reference: &str| {
@@ -652,7 +653,7 @@ fn a_bundle_of_mcp_is_made(world: &World) {
     run(&["--env", "TOKEN=t"], &[]).expect(2).explains(&["`dir` is missing"]);
     run(&[], &[&dir]).expect(2).explains(&["TOKEN"]);
     let torn = world.file("y.mcpb", &fs::read(&bundle).expect("it is there")[..200]);
-    let torn = world.smcp(["run", torn.to_str().expect("paths are UTF-8")]).run().expect(2);
+    let torn = world.smcp(["run", torn.to_str().expect("paths are UTF-8")]).run().expect(123);
     torn.explains(&["y.mcpb: it is no zip archive"]);
 }
 

@@ -16,11 +16,14 @@ use serde_json::{Value, json};
 use crate::command::{Running, Smcp};
 use crate::real_servers::{everything_package, time_package};
 use crate::servers::{bare_npm, bare_pypi};
-use crate::world::{World, at_each_tier};
+use crate::world::{World, as_each_user, at_each_tier};
 
 at_each_tier! {
-    s5_the_streams_of_the_everything_server_are_the_same,
     s5_the_streams_of_the_newer_era_are_the_same,
+}
+
+as_each_user! {
+    s5_the_streams_of_the_everything_server_are_the_same,
 }
 
 /// What is sent, and the text that is awaited before the next is; without one the answer to the request is.
