@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -12,7 +13,7 @@ use distribution::Runtime;
 
 /// Run MCP servers without blindly trusting them.
 #[derive(Debug, Parser)]
-#[command(name = "smcp", version = VERSION, max_term_width = 100)]
+#[command(name = "smcp", version = VERSION.as_str(), max_term_width = 100)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -22,12 +23,12 @@ pub struct Cli {
     pub globals: Globals,
 }
 
-/// The version, and what this build can do beyond the least.
-const VERSION: &str = if cfg!(feature = "keyless") {
-    concat!(env!("CARGO_PKG_VERSION"), " (features: keyless)")
-} else {
-    concat!(env!("CARGO_PKG_VERSION"), " (features: none)")
-};
+/// The version, the commit where `packaging/` built it, and what this build can do beyond the least.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let commit = option_env!("SMCP_COMMIT").map(|commit| format!("commit {commit}, ")).unwrap_or_default();
+    let features = if cfg!(feature = "keyless") { "keyless" } else { "none" };
+    format!("{} ({commit}features: {features})", env!("CARGO_PKG_VERSION"))
+});
 
 /// Flags of every command.
 #[derive(Debug, Args)]
@@ -45,7 +46,7 @@ pub struct Globals {
 
 /// [`Cli`] with one command: to make the table of all others costs a start two tenths of a millisecond.
 #[derive(Debug, Parser)]
-#[command(name = "smcp", version = VERSION, max_term_width = 100)]
+#[command(name = "smcp", version = VERSION.as_str(), max_term_width = 100)]
 struct RunAlone {
     #[command(subcommand)]
     command: TheRun,
