@@ -5,13 +5,28 @@ class Smcp < Formula
   version "VERSION"
   license "MIT"
 
-  depends_on :linux
-  url "URL/ARCHIVE"
-  sha256 "SHA256"
+  on_macos do
+    on_arm do
+      ARCHIVE smcp_darwin_arm64.tar.gz
+    end
+    on_intel do
+      ARCHIVE smcp_darwin_amd64.tar.gz
+    end
+  end
+
+  on_linux do
+    on_arm do
+      ARCHIVE smcp_linux_arm64.tar.gz
+    end
+    on_intel do
+      ARCHIVE smcp_linux_amd64.tar.gz
+    end
+  end
 
   def install
     bin.install "smcp"
-    bin.install_symlink "smcp" => "smcp-oci"
+    # Containers are Linux's.
+    bin.install_symlink "smcp" => "smcp-oci" if OS.linux?
     man1.install Dir["man/*.1"]
     bash_completion.install "completions/smcp.bash" => "smcp"
     zsh_completion.install "completions/smcp.zsh" => "_smcp"

@@ -49,6 +49,7 @@ fn each_package_installs_and_runs() {
     done("sh", ["-c", &format!("cd '{}' && sha256sum --check --quiet SHA256SUMS", packages.display())]);
     the_debian_package_is_whole(&packages, &place.join("root"));
     the_list_names_what_is_built_in(&packages);
+    the_formula_has_the_archive_alone(&packages);
 
     let wheel = one(&packages, "smcp-", ".whl");
     let venv = place.join("venv");
@@ -109,6 +110,18 @@ fn the_list_names_what_is_built_in(packages: &Path) {
         let checksum = part["hashes"][0]["content"].as_str().unwrap_or_else(|| panic!("{name} has no checksum"));
         assert!(rest.split("[[package]]").next().unwrap().contains(checksum), "{name} {version}");
     }
+}
+
+/// What is not there is nowhere to be fetched from, and what is has the checksum of the list.
+fn the_formula_has_the_archive_alone(packages: &Path) {
+    let formula = fs::read_to_string(packages.join("smcp.rb")).unwrap();
+    let archive = one(packages, "smcp_linux_", ".tar.gz");
+    let name = archive.file_name().unwrap().to_str().unwrap();
+    let sums = fs::read_to_string(packages.join("SHA256SUMS")).unwrap();
+    let sum = sums.lines().find_map(|line| line.strip_suffix(name)).expect("the archive is in the list").trim();
+    let urls: Vec<_> = formula.lines().map(str::trim).filter(|line| line.starts_with("url ")).collect();
+    assert!(urls.len() == 1 && urls[0].ends_with(&format!("/{name}\"")), "{formula}");
+    assert!(formula.contains(&format!("sha256 \"{sum}\"")), "{formula}");
 }
 
 fn works(world: &World, installed: &Path) {

@@ -7,7 +7,7 @@ const { constants } = require("node:os");
 const name = `@smcp/${process.platform}-${process.arch}`;
 let binary;
 try {
-  binary = require.resolve(`${name}/bin/smcp`);
+  binary = require.resolve(`${name}/bin/smcp${process.platform === "win32" ? ".exe" : ""}`);
 } catch {
   console.error(`error: ${name} is not installed: smcp has no build for this machine, or npm left optional dependencies out`);
   console.error("hint: npm install --include=optional smcp");
