@@ -51,6 +51,7 @@ impl Report {
         self.iter().filter(move |(layer, status)| match layer {
             Layer::Cgroup => tier == Tier::Two && **status != Status::Full,
             Layer::Landlock => matches!(status, Status::Absent(_)),
+            Layer::Seatbelt => **status != Status::Full,
             _ => layer.is_of_namespaces() && **status != Status::Full,
         })
     }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::local::{Execute, Local};
 use crate::refusal::Refusal;
+use crate::report::{Layer, Report, Status, Tier};
 
 /// What every program needs: its own processes, the system's libraries, and questions to the kernel that tell about the machine alone.
 const EVERY_PROGRAM: &str = r#"(version 1)
@@ -58,6 +59,30 @@ const EVERY_PROGRAM: &str = r#"(version 1)
 (allow mach-lookup (global-name "com.apple.system.opendirectoryd.libinfo"))
 (allow ipc-posix-sem)
 "#;
+
+/// What the layers come to after a profile was `tried`. Where limits alone hold the server, since policy accepts that, what Seatbelt
+/// would have kept apart is named as absent, the network too: without a profile nothing of it is closed.
+///
+/// # Errors
+/// Where there is no sandbox and the `least` tier asks for one.
+pub fn judged(tried: Status, grants_network: bool, least: Tier) -> Result<Report, Refusal> {
+    let mut report = Report::default();
+    match &tried {
+        Status::Full if grants_network => {
+            report.set(Layer::Egress, Status::Partial("every host is reached on the granted ports".into()));
+        }
+        Status::Full => {}
+        Status::Partial(why) | Status::Absent(why) if least > Tier::Zero => {
+            return Err(Refusal::new("putting the server into a sandbox", why)
+                .hint("policy.min_tier 0 accepts limits alone, which keep no file and no host from a server"));
+        }
+        Status::Partial(_) | Status::Absent(_) => {
+            report.set(Layer::Egress, Status::Absent("without a sandbox every host is reached".into()));
+        }
+    }
+    report.set(Layer::Seatbelt, tried);
+    Ok(report)
+}
 
 /// Writes the profile. `home` is the caller's, of which `.local` holds smcp's own state and that of others.
 ///

@@ -30,12 +30,14 @@ pub fn doctor(fix: bool, as_json: bool, settings: &Settings) -> Result<(), Failu
     let uid = identity.uid;
     let scratch = Scratch::new(store.root())?;
     let signals = Signals::take().map_err(|why| Failure::new(exit::CAGE, format!("signals cannot be read: {why}")))?;
+    // What a machine has is shown, also where policy asks for more.
+    let least = settings.least_tier().min(Tier::One);
     let prepare = |grant, egress| {
         let plan = Plan { egress, ..Plan::probe(identity.clone(), &scratch.tree, grant) };
         let (private, ahead) = (settings.private(), Ahead::split(&identity, id)?);
         ahead
             .order(&plan, Recording::Nothing)
-            .and_then(|ordered| ordered.prepare(&plan, &private, Tier::One, &signals, Proxies::none()))
+            .and_then(|ordered| ordered.prepare(&plan, &private, least, &signals, Proxies::none()))
     };
     let Probe { cage, grants, egress } = Probe::of(Some(scratch.grant.as_path()), prepare)?;
     let report = cage.report();

@@ -513,6 +513,8 @@ pub fn require(report: &Report, least: Tier) -> Result<(), Failure> {
         // They make the tier.
         (Layer::Cgroup | Layer::Landlock, _) => None,
         (layer, _) if layer.is_of_namespaces() => None,
+        // Limits alone were accepted.
+        (Layer::Seatbelt | Layer::Egress, _) if least == Tier::Zero => None,
         // Where namespaces are missing the guard counts, and a set that nothing can use is left; a filter around this one
         // answers in its place.
         (Layer::Capabilities | Layer::ResourceLimits | Layer::Seccomp, Some(Status::Partial(_))) => None,
@@ -532,10 +534,15 @@ pub fn require(report: &Report, least: Tier) -> Result<(), Failure> {
         let named: Vec<_> = named.map(|(layer, status)| format!("{layer} is {status}")).collect();
         if named.is_empty() { String::new() } else { format!(": {}", named.join("; ")) }
     };
-    if tier < least || tier == Tier::Zero {
-        let what =
-            format!("the cage is of tier {tier}, and {} is the least acceptable{}", least.max(Tier::One), missing());
+    if tier < least {
+        let what = format!("the cage is of tier {tier}, and {least} is the least acceptable{}", missing());
         return Err(Failure::new(exit::CAGE, what).hint(hint));
+    }
+    if tier == Tier::Zero {
+        show::warn(&format!(
+            "the cage is of tier 0 of 3: the server reaches every file and host of its user{}",
+            missing()
+        ));
     }
     if tier == Tier::One {
         show::warn(&format!("the cage is of tier 1 of 3{}", missing()));
@@ -725,4 +732,33 @@ pub fn family(package: &Package, reference: &Reference, network: &Network) -> Re
         Reference::OciLayout(_) => format!("{family}:{}", package.manifest.name),
         _ => family,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What no layer keeps apart is refused by whoever asks for a tier, and accepted by who asks for none, as elsewhere than on Linux
+    /// policy may. A limit that is missing is never accepted.
+    #[test]
+    fn limits_alone_are_accepted_where_no_tier_is_asked_for() {
+        let absent = || Status::Absent("failed: the profile is not taken".into());
+        let mut report = Report::default();
+        for layer in Layer::ALL {
+            let is_apart =
+                layer.is_of_namespaces() || matches!(layer, Layer::Landlock | Layer::Egress | Layer::Seatbelt);
+            report.set(layer, if is_apart { absent() } else { Status::Full });
+        }
+        report.set(Layer::Seatbelt, absent());
+        assert_eq!(report.tier(), Tier::Zero);
+        assert!(require(&report, Tier::Zero).is_ok());
+        assert!(require(&report, Tier::One).is_err());
+        report.set(Layer::Egress, Status::Full);
+        assert!(require(&report, Tier::One).is_err());
+        for limit in [Layer::Guard, Layer::Descriptors] {
+            let mut report = report.clone();
+            report.set(limit, absent());
+            assert!(require(&report, Tier::Zero).is_err(), "{limit}");
+        }
+    }
 }

@@ -183,7 +183,9 @@ impl Settings {
 
     /// The least tier of a cage that is acceptable, `policy.min_tier`.
     pub fn least_tier(&self) -> Tier {
-        let least = self.organisation.min_tier().value.max(self.own.min_tier().value);
+        // What nobody says stands behind what either of them says, who may accept less: 0, elsewhere than on Linux.
+        let said = [&self.organisation, &self.own].map(|policy| policy.min_tier.as_ref().map(|tier| tier.value));
+        let least = said.into_iter().max().flatten().unwrap_or_else(|| Policy::default().min_tier().value);
         Tier::try_from(u32::from(least)).unwrap_or(Tier::Three)
     }
 
@@ -722,6 +724,27 @@ mod tests {
         assert_eq!((settings.max.memory, settings.max.cpu, settings.max.pids), (1 << 30, 500, 64));
         assert_eq!(settings.max.timeout, Duration::from_secs(5400));
         assert_eq!(settings.audit_log, Path::new("/x/audit.log"));
+    }
+
+    /// Nobody's word is not weaker than anybody's, and of two words the stricter holds.
+    #[test]
+    fn the_least_tier_is_what_is_said_and_else_the_default() {
+        let policy = |tier: Option<u8>| Policy {
+            min_tier: tier.map(|value| Sourced { value, ..Policy::default().min_tier() }),
+            ..Policy::default()
+        };
+        for (organisation, own, least) in [
+            (None, None, Tier::One),
+            (None, Some(0), Tier::Zero),
+            (Some(0), None, Tier::Zero),
+            (Some(1), Some(0), Tier::One),
+            (Some(0), Some(2), Tier::Two),
+            (Some(3), Some(2), Tier::Three),
+        ] {
+            let mut settings = Settings::defaults();
+            (settings.organisation, settings.own) = (policy(organisation), policy(own));
+            assert_eq!(settings.least_tier(), least, "{organisation:?} {own:?}");
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::outcome::{How, Masked, Outcome};
 use crate::plan::{Limit, Plan};
 use crate::refusal::{NotExecuted, NotExecutedKind, Refusal};
 use crate::report::{Layer, Report, Status, Tier};
-use crate::seatbelt::profile;
+use crate::seatbelt::{judged, profile};
 
 /// What puts a process into a sandbox.
 const SANDBOX_EXEC: &str = "/usr/bin/sandbox-exec";
@@ -45,19 +45,15 @@ impl Ordered {
             }
             local.program = Some(found);
         }
-        let text = profile(&local, &plan.identity.home)?;
-        let mut report = Report::default();
+        let (profile, seatbelt) = match profile(&local, &plan.identity.home) {
+            Ok(text) => match tried(&text, &place) {
+                Status::Full => (Some(text), Status::Full),
+                lacking => (None, lacking),
+            },
+            Err(why) => (None, Status::Absent(format!("failed: no profile can be written: {}: {}", why.what, why.why))),
+        };
+        let mut report = judged(seatbelt, !plan.egress.grants_nothing(), least)?;
         report.set(Layer::Guard, Guard::can_see());
-        let seatbelt = tried(&text, &place);
-        if let (Status::Absent(why) | Status::Partial(why), true) = (&seatbelt, least > Tier::Zero) {
-            return Err(Refusal::new("putting the server into a sandbox", why)
-                .hint("policy.min_tier 0 accepts limits alone, which keep no file from a server"));
-        }
-        if !plan.egress.grants_nothing() {
-            report.set(Layer::Egress, Status::Partial("every host is reached on the granted ports".into()));
-        }
-        let profile = (seatbelt == Status::Full).then_some(text);
-        report.set(Layer::Seatbelt, seatbelt);
         // What the child sets before it starts anything; where it cannot, it does not start.
         report.set(Layer::ResourceLimits, Status::Full);
         report.set(Layer::Descriptors, Status::Full);

@@ -294,6 +294,30 @@ fn what_needs_another_root_is_refused() {
     assert!(why.hint.unwrap().contains("--net-by-port"));
 }
 
+/// A Mac without sandbox-exec, or that does not take the profile: nothing runs unless policy accepts limits alone, and then the report
+/// names what is not kept apart, the network too where nothing of it is granted.
+#[test]
+fn without_a_sandbox_limits_alone_are_accepted_by_policy() {
+    let absent = Status::Absent("failed: /usr/bin/sandbox-exec cannot be started: not found".into());
+    for lacking in [absent.clone(), Status::Partial("nobody looked".into())] {
+        for least in [Tier::One, Tier::Two, Tier::Three] {
+            let refused = judged(lacking.clone(), false, least).unwrap_err();
+            assert!(refused.hint.unwrap().contains("policy.min_tier 0"), "{least}");
+        }
+        for grants_network in [false, true] {
+            let report = judged(lacking.clone(), grants_network, Tier::Zero).unwrap();
+            assert_eq!(report.tier(), Tier::Zero);
+            assert_eq!(report.status(Layer::Seatbelt), Some(&lacking));
+            assert!(matches!(report.status(Layer::Egress), Some(Status::Absent(_))), "{report:?}");
+            assert_eq!(report.missing().collect::<Vec<_>>(), [(Layer::Seatbelt, &lacking)]);
+        }
+    }
+    let shut = judged(Status::Full, false, Tier::Zero).unwrap();
+    assert_eq!((shut.tier(), shut.status(Layer::Egress), shut.missing().count()), (Tier::One, None, 0));
+    let ports = judged(Status::Full, true, Tier::One).unwrap();
+    assert!(matches!(ports.status(Layer::Egress), Some(Status::Partial(_))), "{ports:?}");
+}
+
 #[test]
 fn a_path_cannot_end_its_string() {
     assert_eq!(quoted(Path::new(r#"/a"b\c) (allow default"#)).unwrap(), r#""/a\"b\\c) (allow default""#);
