@@ -20,6 +20,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "target" / "conformance"
 
+# What is emulated, by Debian's names: qemu's words for it, and which of its lines Linux speaks on and results are written to. A machine for
+# arm64 has one line for both.
+EMULATED = {
+    "amd64": {"qemu": "qemu-system-x86_64 -M q35 -cpu max", "console": "ttyS0", "results": "ttyS1", "target": None},
+    "arm64": {
+        "qemu": "qemu-system-aarch64 -M virt -cpu cortex-a72",
+        "console": "ttyAMA0",
+        "results": "ttyAMA0",
+        "target": "aarch64-unknown-linux-musl",
+    },
+}
+
 
 def tools(packages):
     """Installs Debian packages by the programs that they bring, where these are missing."""
@@ -43,17 +55,25 @@ def program(name):
     return shutil.which(name, path=PATH) or sys.exit(f"error: {name} is not installed")
 
 
-def smcp():
-    """The program under test: SMCP_UNDER_TEST, else what is built here."""
-    named = os.environ.get("SMCP_UNDER_TEST")
+def smcp(architecture="amd64"):
+    """The program under test: SMCP_UNDER_TEST, else what is built here; for arm64 SMCP_UNDER_TEST_ARM64, else what is released for it."""
+    named = os.environ.get("SMCP_UNDER_TEST" if architecture == "amd64" else f"SMCP_UNDER_TEST_{architecture.upper()}")
     if named:
         return Path(named).resolve()
+    target = EMULATED[architecture]["target"]
+    if target:
+        made = subprocess.run([ROOT / "packaging" / "cross", target], check=True, stdout=subprocess.PIPE, text=True)
+        return Path(made.stdout.strip())
     subprocess.run(["cargo", "build", "--locked", "--quiet", "--package", "smcp"], cwd=ROOT, check=True)
     return ROOT / "target" / "debug" / "smcp"
 
 
-def probe():
+def probe(architecture="amd64"):
     """The tests' probe, one static program."""
+    target = EMULATED[architecture]["target"]
+    if target:
+        made = subprocess.run([ROOT / "packaging" / "cross", "--probe", target], check=True, stdout=subprocess.PIPE, text=True)
+        return Path(made.stdout.strip())
     made = WORK / "probe"
     sources = sorted((ROOT / "tests" / "probe").glob("*.rs"))
     if not made.exists() or made.stat().st_mtime < max(source.stat().st_mtime for source in sources):
@@ -63,9 +83,9 @@ def probe():
     return made
 
 
-def layout(directory):
+def layout(directory, architecture="amd64"):
     """An OCI image layout with the probe as a package, tagged v1: /usr/bin/probe, and the same as /usr/bin/other."""
-    program = probe().read_bytes()
+    program = probe(architecture).read_bytes()
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name in ["usr", "usr/bin"]:
@@ -94,7 +114,7 @@ def layout(directory):
     }
     layer = blob(f"{of_oci}.layer.v1.tar", layer.getvalue())
     config = {
-        "architecture": "amd64",
+        "architecture": architecture,
         "os": "linux",
         "config": {
             "Entrypoint": ["/usr/bin/probe"],
@@ -140,17 +160,33 @@ def keyring():
     return "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
-def kernel(version):
-    """The newest cloud kernel of this version (`6.1`) in Debian's archive, unpacked: the directory that holds `boot` and
-    `lib/modules` or `usr/lib/modules`."""
-    suite = {"5.10": "bullseye", "6.1": "bookworm", "6.12": "trixie"}.get(version, "trixie-backports")
-    place = WORK / "kernels" / version
+def foreign(architecture, names):
+    """Debian packages for another machine, unpacked into one directory."""
+    place = WORK / f"foreign-{architecture}"
     if (place / "done").exists():
         return place
     shutil.rmtree(place, ignore_errors=True)
     with tempfile.TemporaryDirectory() as private:
-        apt = Apt(Path(private), suite)
-        pattern = rf"^linux-image-{re.escape(version)}[.][0-9][^ ]*-cloud-amd64$"
+        apt = Apt(Path(private), "bookworm", architecture)
+        apt.run("apt-get", "-q", "download", *names)
+        place.mkdir(parents=True)
+        for package in Path(private).glob("*.deb"):
+            subprocess.run(["dpkg-deb", "--extract", package, place], check=True)
+    (place / "done").touch()
+    return place
+
+
+def kernel(version, architecture="amd64"):
+    """The newest cloud kernel of this version (`6.1`) in Debian's archive, unpacked: the directory that holds `boot` and
+    `lib/modules` or `usr/lib/modules`."""
+    suite = {"5.10": "bullseye", "6.1": "bookworm", "6.12": "trixie"}.get(version, "trixie-backports")
+    place = WORK / "kernels" / (version if architecture == "amd64" else f"{version}-{architecture}")
+    if (place / "done").exists():
+        return place
+    shutil.rmtree(place, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as private:
+        apt = Apt(Path(private), suite, architecture)
+        pattern = rf"^linux-image-{re.escape(version)}[.][0-9][^ ]*-cloud-{architecture}$"
         names = apt.run("apt-cache", "--names-only", "search", pattern).stdout.split("\n")
         names = [name.split(" ")[0] for name in names if name]
         if not names:
@@ -168,16 +204,17 @@ def kernel(version):
 class Apt:
     """An apt of its own, which changes nothing of the machine's."""
 
-    def __init__(self, directory, suite):
+    def __init__(self, directory, suite, architecture="amd64"):
         self.directory = directory
         for name in ["state/lists/partial", "cache/archives/partial", "preferences"]:
             (directory / name).mkdir(parents=True)
         (directory / "state/status").touch()
         (directory / "suite.sources").write_text(
-            f"Types: deb\nURIs: {mirror()}\nSuites: {suite}\nComponents: main\nArchitectures: amd64\n"
+            f"Types: deb\nURIs: {mirror()}\nSuites: {suite}\nComponents: main\nArchitectures: {architecture}\n"
             f"Signed-By: {keyring()}\n"
         )
         (directory / "apt.conf").write_text(
+            f'APT::Architecture "{architecture}"; APT::Architectures {{ "{architecture}"; }};\n'
             f'Dir::State "{directory}/state"; Dir::State::status "{directory}/state/status";\n'
             f'Dir::Cache "{directory}/cache"; Dir::Etc::sourcelist "{directory}/suite.sources";\n'
             f'Dir::Etc::sourceparts "-"; Dir::Etc::preferencesparts "{directory}/preferences";\n'
@@ -244,13 +281,13 @@ exec /bin/busybox switch_root /new INIT
 """
 
 
-def initramfs(kernel, init, image):
+def initramfs(kernel, init, image, busybox):
     """What a kernel needs to find its disk, as a cpio archive."""
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         for name in ["bin", "modules"]:
             (root / name).mkdir()
-        shutil.copy2(program("busybox"), root / "bin" / "busybox")
+        shutil.copy2(busybox, root / "bin" / "busybox")
         (root / "init").write_text(FIRST.replace("INIT", init))
         (root / "init").chmod(0o755)
         order = modules(kernel, ["virtio_pci", "virtio_blk", "ext4"])
@@ -262,22 +299,36 @@ def initramfs(kernel, init, image):
         image.write_bytes(subprocess.run(pack, cwd=root, input=names.encode(), capture_output=True, check=True).stdout)
 
 
-def boot(name, version, init, parameters, disks, memory="1024", patience=900):
+def busybox(architecture="amd64"):
+    """A static busybox for a machine."""
+    if architecture == "amd64":
+        return program("busybox")
+    return foreign(architecture, GUEST_PACKAGES) / "bin" / "busybox"
+
+
+# What machines of another kind have in place of this machine's programs: setpriv with its libraries.
+GUEST_PACKAGES = ["busybox-static", "util-linux", "libc6", "libcap-ng0"]
+
+
+def boot(name, version, init, parameters, disks, memory="1024", patience=900, architecture="amd64"):
     """Boots a machine without a network and waits for its end. What `parse` makes of its second serial line; all that
     it wrote is kept in target/conformance/NAME.log."""
-    unpacked = kernel(version)
+    unpacked = kernel(version, architecture)
+    emulated = EMULATED[architecture]
+    qemu, *kind = emulated["qemu"].split()
+    apart = emulated["results"] != emulated["console"]
     with tempfile.TemporaryDirectory() as place:
         out, console, early = Path(place, "out"), Path(place, "console"), Path(place, "early.cpio")
-        initramfs(unpacked, init, early)
+        initramfs(unpacked, init, early, busybox(architecture))
         vmlinuz = next((unpacked / "boot").glob("vmlinuz-*"))
         drives = [f"file={disk},if=virtio,format=raw,snapshot=on" for disk in disks]
         command = [
-            *[program("qemu-system-x86_64"), "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"],
+            *[program(qemu), *kind, "-accel", "tcg,thread=multi", "-smp", "2"],
             *["-m", memory, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-nic", "none"],
             *["-kernel", vmlinuz, "-initrd", early, "-monitor", "none"],
-            *["-append", f"console=ttyS0 quiet loglevel=3 mitigations=off {parameters}"],
+            *["-append", f"console={emulated['console']} quiet loglevel=3 mitigations=off smcp.results={emulated['results']} {parameters}"],
             *[word for drive in drives for word in ("-drive", drive)],
-            *["-serial", f"file:{console}", "-serial", f"file:{out}"],
+            *[word for file in ([console, out] if apart else [out]) for word in ("-serial", f"file:{file}")],
         ]
         print(f"booting {name}", file=sys.stderr)
         try:

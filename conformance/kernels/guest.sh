@@ -1,12 +1,13 @@
 #!/bin/busybox sh
 # PID 1 of a booted kernel: sets the machine up as its parameters say, tries every case as root and as an ordinary user,
-# writes what happened to the second serial line, and switches the machine off.
+# writes what happened to the serial line that smcp.results names, and switches the machine off.
 export PATH=/usr/bin:/bin
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev 2>/dev/null
-exec >/dev/ttyS1 2>&1
+results=$(sed -n 's/.*smcp.results=\([^ ]*\).*/\1/p' /proc/cmdline)
+exec >/dev/$results 2>&1
 mkdir -p /dev/pts /dev/shm
 mount -t devpts devpts /dev/pts
 mount -t tmpfs tmpfs /dev/shm
