@@ -27,6 +27,7 @@ as_each_user! {
     a_binary_that_is_downloaded_at_the_first_start_is_not_run,
     a_name_that_is_hardly_another_is_told,
     indexes_of_uvs_settings_are_asked,
+    a_python_of_uvs_is_this_machines,
     what_a_memory_server_remembers_lasts,
     started_with_what_a_client_passes,
     a_bundle_of_mcp_is_made,
@@ -428,6 +429,49 @@ fn indexes_of_uvs_settings_are_asked(world: &World) {
     let from = world.text("home/.config");
     assert_eq!(plain().env("XDG_CONFIG_HOME", from).run().ok().json(), json!(["1.0"]));
     assert!(index.calls().len() > asked, "it was asked");
+}
+
+/// A python that uv keeps, the newest, where PATH has none: to make a package, and to run it.
+fn a_python_of_uvs_is_this_machines(world: &World) {
+    // Debian's is a tree that works elsewhere, too, as uv's are.
+    let Some(python) = needs::program("python3", "python3 and python3-pip") else { return };
+    let python = fs::canonicalize(python).expect("it was found");
+    let name = python.file_name().and_then(|name| name.to_str()).expect("pythons have plain names").to_owned();
+    let (library, pip) = (format!("/usr/lib/{name}"), "/usr/lib/python3/dist-packages/pip");
+    let is_there = python.starts_with("/usr/bin") && [&library, pip].iter().all(|path| fs::metadata(path).is_ok());
+    if !needs::present(is_there, "Debian's python3-pip") {
+        return;
+    }
+    let [older, newer] =
+        ["3.0.9", "3.99.1"].map(|version| format!("home/uv/python/cpython-{version}-linux-x86_64-gnu"));
+    for directory in ["home/uv", "home/uv/python", &older, &newer] {
+        world.directory(directory);
+    }
+    for place in ["bin", "lib"] {
+        world.directory(&format!("{older}/{place}"));
+        world.directory(&format!("{newer}/{place}"));
+    }
+    fs::write(world.file(&format!("{older}/bin/python3"), "#!/bin/sh\nexit 1\n"), "").expect("it is written");
+    fs::copy(&python, world.path(&format!("{newer}/bin/{name}"))).expect("it is copied");
+    std::os::unix::fs::symlink(&name, world.path(&format!("{newer}/bin/python3"))).expect("a link is made");
+    let copied = world.path(&format!("{newer}/lib/{name}"));
+    for (from, to) in [(library.as_str(), copied.clone()), (pip, copied.join("pip"))] {
+        let status = std::process::Command::new("/bin/cp").arg("-r").arg(from).arg(to).status().expect("cp starts");
+        assert!(status.success());
+    }
+    let index = StandIn::new();
+    index.publish_wheel("hello-py", "1.0", |_| {});
+    let run = || {
+        let command = world.smcp(["run", "--runtime", "host", "pypi:hello-py"]).within(needs::FIRST);
+        let command = index.of(command).env("MCP_PULL_PATIENCE", "10m").env("PATH", "/nowhere");
+        command.env("UV_PYTHON_INSTALL_DIR", world.text("home/uv/python")).run()
+    };
+    for _ in 0..2 {
+        run().ok().check(true, "it runs");
+        let begun = world.audit().into_iter().rfind(|entry| entry["event"] == "begin").expect("it ran");
+        let program = world.path(&format!("{newer}/bin/{name}"));
+        assert_eq!(begun["interpreter"]["host"], json!(program), "{begun}");
+    }
 }
 
 /// The memory server's file lies in its package by default: it is led to a directory that lasts, which is said before its first run.

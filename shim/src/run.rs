@@ -466,7 +466,9 @@ fn way(
 /// The interpreter of this machine that a package asks for which brings none.
 fn host_interpreter(package: &Package) -> Result<Option<HostInterpreter>, Failure> {
     let Some(asked) = &package.manifest.runtime else { return Ok(None) };
-    let search = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    let all = std::env::split_paths(&path).chain(bundle::build::pythons_of_uv());
+    let search = std::env::join_paths(all).unwrap_or(path);
     HostInterpreter::find(&asked.interpreter, &search)
         .map(Some)
         .map_err(|missing| Failure::new(exit::NOT_FOUND, missing.to_string()).hint(missing.hint()))

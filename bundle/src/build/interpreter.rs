@@ -10,6 +10,7 @@ use super::caged::{Cage, Caged, text};
 use super::error::BuildError;
 use super::tool::Tool;
 use super::tree;
+use super::uv::pythons;
 
 /// How to start a python, and its version.
 pub(super) struct Interpreter {
@@ -84,13 +85,21 @@ impl Interpreter {
         Ok(Self { command, home: Some(prefix), is_foreign: true, ..own })
     }
 
-    /// The host's `python3` and its pip.
+    /// The host's `python3` and its pip; where PATH has none, uv's newest.
     pub(super) fn host() -> Result<Self, BuildError> {
-        let version =
-            Tool::new("python3").args(["-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).output()?;
+        const VERSION: [&str; 2] = ["-c", "import sys; print('%d.%d' % sys.version_info[:2])"];
+        let mut program = OsString::from("python3");
+        let version = match Tool::new(&program).args(VERSION).output() {
+            Err(missing @ BuildError::ToolMissing { .. }) => {
+                let Some(newest) = pythons().into_iter().next() else { return Err(missing) };
+                program = newest.join("python3").into();
+                Tool::new(&program).args(VERSION).output()?
+            }
+            asked => asked?,
+        };
         let host = Self {
             version: version.trim().into(),
-            command: vec!["python3".into()],
+            command: vec![program],
             home: None,
             pip: vec!["-m".into(), "pip".into()],
             roots: Vec::new(),

@@ -33,6 +33,7 @@ mod shared;
 mod staging;
 mod tool;
 mod tree;
+mod uv;
 mod zip;
 
 use std::cell::OnceCell;
@@ -50,6 +51,7 @@ pub use gate::Registries;
 pub use image::{BASE, DEBIAN, DOWNLOADS, RUNTIME};
 pub use known::{Known, known, resembles, well_known};
 use staging::Staging;
+pub use uv::pythons as pythons_of_uv;
 
 /// Builds `source` into `store`: the image is complete there, under no name yet.
 ///
