@@ -452,9 +452,9 @@ fn a_python_of_uvs_is_this_machines(world: &World) {
         world.directory(&format!("{newer}/{place}"));
     }
     fs::write(world.file(&format!("{older}/bin/python3"), "#!/bin/sh\nexit 1\n"), "").expect("it is written");
-    fs::copy(&python, world.path(&format!("{newer}/bin/{name}"))).expect("it is copied");
-    std::os::unix::fs::symlink(&name, world.path(&format!("{newer}/bin/python3"))).expect("a link is made");
-    let copied = world.path(&format!("{newer}/lib/{name}"));
+    fs::copy(&python, world.path(format!("{newer}/bin/{name}"))).expect("it is copied");
+    std::os::unix::fs::symlink(&name, world.path(format!("{newer}/bin/python3"))).expect("a link is made");
+    let copied = world.path(format!("{newer}/lib/{name}"));
     for (from, to) in [(library.as_str(), copied.clone()), (pip, copied.join("pip"))] {
         let status = std::process::Command::new("/bin/cp").arg("-r").arg(from).arg(to).status().expect("cp starts");
         assert!(status.success());
@@ -469,7 +469,7 @@ fn a_python_of_uvs_is_this_machines(world: &World) {
     for _ in 0..2 {
         run().ok().check(true, "it runs");
         let begun = world.audit().into_iter().rfind(|entry| entry["event"] == "begin").expect("it ran");
-        let program = world.path(&format!("{newer}/bin/{name}"));
+        let program = world.path(format!("{newer}/bin/{name}"));
         assert_eq!(begun["interpreter"]["host"], json!(program), "{begun}");
     }
 }
