@@ -34,7 +34,7 @@ impl Report {
     /// How strong the cage is as a whole. What of a layer is `partial` counts, since it names what is missing.
     pub fn tier(&self) -> Tier {
         let full = |layer| self.status(layer) == Some(&Status::Full);
-        let namespaces = Layer::of_namespaces().all(full);
+        let namespaces = Layer::OF_NAMESPACES.into_iter().all(full);
         let landlock = matches!(self.status(Layer::Landlock), Some(Status::Full | Status::Partial(_)));
         match (namespaces, landlock, full(Layer::Cgroup)) {
             (true, true, true) => Tier::Three,
@@ -151,9 +151,17 @@ impl Layer {
         self <= Layer::ReadOnlyRoot
     }
 
-    fn of_namespaces() -> impl Iterator<Item = Layer> {
-        Layer::ALL.into_iter().filter(|layer| layer.is_of_namespaces())
-    }
+    /// All of these, also where a platform has none of them: none of them is full there.
+    const OF_NAMESPACES: [Layer; 8] = [
+        Layer::UserNamespace,
+        Layer::MountNamespace,
+        Layer::PidNamespace,
+        Layer::NetworkNamespace,
+        Layer::IpcNamespace,
+        Layer::UtsNamespace,
+        Layer::CgroupNamespace,
+        Layer::ReadOnlyRoot,
+    ];
 
     /// Every layer that this platform has, in the order of [`Report::iter`].
     #[cfg(target_os = "macos")]
@@ -275,7 +283,7 @@ mod tests {
         let no = || Status::Absent("not here".into());
         let report = |namespaces: bool, landlock: Status, cgroup: Status| {
             let mut report = Report::default();
-            Layer::of_namespaces().for_each(|layer| report.set(layer, Status::Full));
+            Layer::OF_NAMESPACES.into_iter().for_each(|layer| report.set(layer, Status::Full));
             if !namespaces {
                 report.set(Layer::PidNamespace, no());
             }
@@ -306,6 +314,22 @@ mod tests {
             assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), status);
         }
         assert!(serde_json::from_str::<Status>("\"on\"").is_err());
+    }
+
+    #[test]
+    fn what_a_platform_does_not_have_is_no_tier() {
+        let mut report = Report::default();
+        report.set(Layer::JobObject, Status::Full);
+        assert_eq!(report.tier(), Tier::Zero);
+        report.set(Layer::Seatbelt, Status::Full);
+        assert_eq!(report.tier(), Tier::One);
+        assert!(Layer::OF_NAMESPACES.into_iter().all(Layer::is_of_namespaces));
+        assert!(
+            Layer::ALL
+                .into_iter()
+                .filter(|layer| layer.is_of_namespaces())
+                .all(|layer| Layer::OF_NAMESPACES.contains(&layer))
+        );
     }
 
     #[test]
