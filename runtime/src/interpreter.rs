@@ -1,6 +1,7 @@
 //! The host's interpreter, for packages that bring none: which files of the host it takes to run it.
 
 use std::collections::BTreeMap;
+use std::env::consts::EXE_SUFFIX;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
@@ -77,7 +78,8 @@ impl HostInterpreter {
         }
         let program = std::env::split_paths(search)
             .filter(|directory| directory.is_absolute())
-            .filter_map(|directory| fs::canonicalize(directory.join(name)).ok())
+            .filter_map(|directory| fs::canonicalize(directory.join(format!("{name}{EXE_SUFFIX}"))).ok())
+            .map(literal)
             .find(|program| is_native(program))
             .ok_or_else(missing)?;
         let mut mounts = [vec![program.clone()], library_of(&program)].concat();
@@ -103,6 +105,13 @@ impl HostInterpreter {
         let short = self.name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
         program == self.name || program == short || program == format!("{short}3")
     }
+}
+
+/// A path as programs take it: Windows' canonical ones begin with `\\?\`, which many do not know.
+pub fn literal(path: PathBuf) -> PathBuf {
+    let short =
+        path.to_str().and_then(|text| text.strip_prefix(r"\\?\")).filter(|rest| rest.as_bytes().get(1) == Some(&b':'));
+    short.map(PathBuf::from).unwrap_or(path)
 }
 
 /// What python needs beside itself where it was installed as a tree of its own, `PREFIX/bin/python3.X`: its library

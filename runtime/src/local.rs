@@ -12,6 +12,7 @@ use bundle::{Access, CERTIFICATES, Egress};
 use distribution::system::{self, DirBuilderExt as _, Directory, Hold};
 use ulid::Ulid;
 
+use crate::interpreter::literal;
 use crate::plan::{Plan, Programs, Provider, What};
 use crate::refusal::Refusal;
 
@@ -219,13 +220,6 @@ fn in_tree(tree: &Path, path: &Path) -> Option<PathBuf> {
     }
     let real = literal(fs::canonicalize(tree.join(below)).ok()?);
     real.starts_with(literal(fs::canonicalize(tree).ok()?)).then_some(real)
-}
-
-/// A path as programs take it: Windows' canonical ones begin with `\\?\`, which many do not know.
-pub fn literal(path: PathBuf) -> PathBuf {
-    let short =
-        path.to_str().and_then(|text| text.strip_prefix(r"\\?\")).filter(|rest| rest.as_bytes().get(1) == Some(&b':'));
-    short.map(PathBuf::from).unwrap_or(path)
 }
 
 /// The TCP ports of what is granted at any host, and of this machine: hosts cannot be told apart.

@@ -103,7 +103,7 @@ impl World {
         let root = self.root();
         let one = |path: &Path| {
             path.strip_prefix(&root).map_or(path.to_owned(), |rest| {
-                crate::local::literal(Path::new(HOME).join(rest).components().collect())
+                crate::interpreter::literal(Path::new(HOME).join(rest).components().collect())
             })
         };
         let all = |paths: &BTreeSet<PathBuf>| paths.iter().map(|path| one(path)).collect();
