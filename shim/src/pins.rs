@@ -345,7 +345,7 @@ mod tests {
         let known = |length: u64| -> Known {
             let of = "x".repeat(usize::try_from(length).unwrap());
             serde_json::from_value(
-                json!({"family": of, "digest": format!("sha256:{}", "0".repeat(64)), "version": null, "run": "r",
+                json!({"family": of, "digest": format!("sha256:{}", "0".repeat(64)), "version": "1", "run": "r",
                 "time": "t", "lists": {}, "parts": []}),
             )
             .unwrap()

@@ -242,6 +242,7 @@ fn names() {
 }
 
 /// A manifest that cannot be read at this moment keeps what it kept: nobody knows what that was.
+#[cfg(unix)]
 #[test]
 fn what_cannot_be_read_is_not_taken_for_nothing() {
     let (dir, store) = store();
