@@ -27,6 +27,8 @@ mod seatbelt;
 mod state;
 #[cfg(not(target_os = "linux"))]
 mod unconfined;
+#[cfg(unix)]
+mod unix;
 
 #[cfg(target_os = "linux")]
 mod linux;

@@ -1,10 +1,9 @@
 //! A run that fails before its server answered, as the answer to what the client asked: whoever started it by a desktop sees
 //! neither stderr nor an exit code.
 
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use runtime::system::{PollFd, PollFlags, Timespec, is_terminal, poll, read, stdin, stdout};
 use serde_json::json;
 
 use crate::exit::Failure;
@@ -25,7 +24,7 @@ pub fn answer(session: Option<Session>, failure: &Failure, patience: Duration) {
         Some(session) => (session.handshake, session.last_lines),
         None => (Handshake::new(Duties::default()), Vec::new()),
     };
-    if handshake.has_answered() || std::io::stdin().is_terminal() || std::io::stdout().is_terminal() {
+    if handshake.has_answered() || is_terminal(stdin()) || is_terminal(stdout()) {
         return;
     }
     let mut told = 0;
@@ -56,14 +55,14 @@ pub fn answer(session: Option<Session>, failure: &Failure, patience: Duration) {
 
 /// Reads what the client has to say until then. Whether there was anything.
 fn read_more(handshake: &mut Handshake, deadline: Instant) -> bool {
-    let stdin = rustix::stdio::stdin();
+    let stdin = stdin();
     let left = deadline.saturating_duration_since(Instant::now());
     let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
     if !matches!(poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&timeout)), Ok(1..)) {
         return false;
     }
     let mut bytes = vec![0; 64 * 1024];
-    match rustix::io::read(stdin, &mut bytes) {
+    match read(stdin, &mut bytes) {
         Ok(count) if count > 0 => handshake.client(&bytes[..count], &mut Output::default()).is_ok(),
         _ => false,
     }

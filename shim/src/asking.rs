@@ -1,14 +1,13 @@
 //! What a run asks registries before it knows its package. Nobody is asked as long as the store has all answers; from the first
 //! question on a thread hears signals and watches the time, since an answer may never come.
 
-use std::os::fd::OwnedFd;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use distribution::{Mode, Network, Reference, Store, canonical};
 use runtime::Signals;
 use runtime::journal::Journal;
-use rustix::event::{PollFd, PollFlags};
+use runtime::system::{OwnedFd, PollFd, PollFlags, pipe};
 use ulid::Ulid;
 
 use crate::bring::{Bring, Wanted, callers, has_hung_up, wait_on};
@@ -147,7 +146,7 @@ struct Watch {
 impl Watch {
     fn begin(signals: Signals, run: About, network: &Network) -> Result<Watch, Failure> {
         let failed = |why: std::io::Error| Failure::new(exit::RESOLVE, format!("a thread cannot be started: {why}"));
-        let (stopped, stop) = runtime::system::pipe().map_err(|why| failed(why.into()))?;
+        let (stopped, stop) = pipe().map_err(|why| failed(why.into()))?;
         let name = canonical(&run.reference, network)?;
         let watch = move || {
             loop {

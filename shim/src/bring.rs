@@ -3,17 +3,15 @@
 
 mod apart;
 
-use std::io::{self, Read, Write};
-use std::os::unix::process::CommandExt as _;
+use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use bundle::{Package, format_size};
 use distribution::{Digest, Error, Handed, LayerLock, Making, Mode, Progress, Resolved, Store};
 use runtime::Signals;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use runtime::system::{self, Bond, Errno, OwnedFd, PollFd, PollFlags, Timespec, poll, read};
 use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
 
@@ -219,8 +217,7 @@ impl Bring<'_> {
         let order = serde_json::to_vec(&order).map_err(|why| failed(why.into()))?;
         let detached = self.until.is_some();
         let tie = if detached { DETACHED.to_owned() } else { std::process::id().to_string() };
-        let mut child = Command::new(runtime::system::own_program())
-            .arg0("smcp")
+        let mut child = system::own_command()
             .args([VERB, &tie, &self.name])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -228,12 +225,13 @@ impl Bring<'_> {
             .stderr(if detached { Stdio::piped() } else { Stdio::inherit() })
             .spawn()
             .map_err(failed)?;
-        let (words, errors) = (child.stdout.take().expect("it is a pipe"), child.stderr.take());
+        let bond = if detached { None } else { Some(system::bind(&child).map_err(failed)?) };
+        let words = OwnedFd::from(child.stdout.take().expect("it is a pipe"));
+        let errors = child.stderr.take().map(OwnedFd::from);
         let told = child.stdin.take().expect("it is a pipe").write_all(&order);
-        let mut started = Started { child: Some(child), words, errors };
+        let mut started = Started { child: Some(child), _bond: bond, words, errors };
         if detached {
-            // It leaves another one behind, which is nobody's child.
-            started.wait().map_err(failed)?;
+            started.child.take().map_or(Ok(()), system::let_go).map_err(failed)?;
         }
         told.map_err(failed)?;
         Ok(started)
@@ -297,8 +295,9 @@ impl Bring<'_> {
 /// A process that was started. One that is bound to this ends with the value.
 struct Started {
     child: Option<Child>,
-    words: ChildStdout,
-    errors: Option<ChildStderr>,
+    _bond: Option<Bond>,
+    words: OwnedFd,
+    errors: Option<OwnedFd>,
 }
 
 impl Started {
@@ -367,7 +366,7 @@ impl Started {
 
     fn hear(&mut self, text: &mut Vec<u8>) -> io::Result<usize> {
         let mut bytes = [0; 16 << 10];
-        let count = self.words.read(&mut bytes)?;
+        let count = read(&self.words, &mut bytes[..])?;
         text.extend_from_slice(&bytes[..count]);
         Ok(count)
     }
@@ -375,7 +374,7 @@ impl Started {
     /// Passes on what it says to people. Whether there may be more.
     fn pass_errors(&mut self) -> bool {
         let mut bytes = [0; 16 << 10];
-        match self.errors.as_mut().map(|errors| errors.read(&mut bytes)) {
+        match self.errors.as_ref().map(|errors| read(errors, &mut bytes[..])) {
             Some(Ok(count)) if count > 0 => {
                 let _ = io::stderr().write_all(&bytes[..count]);
                 true
@@ -417,7 +416,7 @@ fn lost(why: io::Error) -> Failure {
 
 /// What ends a wait from outside: signals, and the end of a client that reads its server's stdout, which poll(2) reports unasked.
 pub fn callers(signals: Option<&Signals>, has_client: bool) -> Vec<PollFd<'_>> {
-    let stdout = has_client.then(|| PollFd::from_borrowed_fd(rustix::stdio::stdout(), PollFlags::empty()));
+    let stdout = has_client.then(|| PollFd::from_borrowed_fd(system::stdout(), PollFlags::empty()));
     stdout.into_iter().chain(signals.map(|signals| PollFd::new(signals, PollFlags::IN))).collect()
 }
 

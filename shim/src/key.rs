@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use bundle::attest::{KeyError, KeyKind, PublicKey, Root, SigningKey, TrustedKey};
 use console::Term;
 use distribution::Secret;
+use distribution::system::OpenOptionsExt as _;
 
 use crate::cli;
 use crate::exit::{self, Failure};

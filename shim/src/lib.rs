@@ -16,6 +16,7 @@ pub mod clients;
 mod doctor;
 mod evidence;
 pub mod exit;
+#[cfg_attr(windows, path = "export/without.rs")]
 mod export;
 pub mod handshake;
 mod info;
@@ -58,7 +59,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use runtime::system::leave_no_core;
 use tracing_subscriber::filter::LevelFilter;
 
 use cli::{Cli, Command};
@@ -124,15 +125,6 @@ pub fn main() -> ExitCode {
         Ok(()) => dispatch(&cli, settings, early, &arguments, order),
         Err(failure) => dispatch(&cli, Err(failure), early, &arguments, order),
     })
-}
-
-/// A core would hold what smcp knows of secrets. 1 keeps the kernel also from starting a program that takes cores, which 0
-/// does not, core(5); who lets smcp start other programs may raise it again.
-fn leave_no_core() {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Core);
-    let current = Some(maximum.map_or(1, |most| most.min(1)));
-    // Lowering what one may have is never refused.
-    let _ = setrlimit(Resource::Core, Rlimit { current, maximum });
 }
 
 /// Takes the values of `--env K=V` out of what `/proc/PID/cmdline` shows to every user for as long as the run lasts.

@@ -2,11 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::{self, IsTerminal, Read, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use distribution::system::identity_of;
 use runtime::journal::Journal;
 use ulid::Ulid;
 
@@ -87,9 +87,8 @@ impl Words {
             }
             // It may have become the older half, whose end was read by now.
             let Ok(file) = File::open(&self.path) else { return Ok(None) };
-            let place = |file: &File| file.metadata().map(|about| (about.dev(), about.ino()));
             match &mut self.now {
-                Some(now) if place(now)? == place(&file)? => return Ok(None),
+                Some(now) if identity_of(now) == identity_of(&file) => return Ok(None),
                 Some(now) => {
                     let mut rest = Vec::new();
                     now.read_to_end(&mut rest)?;

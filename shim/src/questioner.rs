@@ -1,13 +1,12 @@
 //! A client of smcp's own: it greets a server in both eras and asks for all that it offers.
 
-use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
-use std::os::fd::AsFd;
+use std::io::{PipeWriter, Write, pipe};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use memchr::memchr;
 use runtime::journal::Ending;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use runtime::system::{AsFd, Errno, OwnedFd, PollFd, PollFlags, Timespec, poll, read};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -17,8 +16,8 @@ use crate::relay::Client;
 
 /// The client: a thread at the other ends of two pipes, which the relay has in the place of standard input and output.
 pub struct Questioner {
-    stdin: PipeReader,
-    stdout: PipeWriter,
+    stdin: OwnedFd,
+    stdout: OwnedFd,
     thread: JoinHandle<Result<Offer, Trouble>>,
 }
 
@@ -31,6 +30,7 @@ impl Questioner {
         let pipes = || std::io::Result::Ok((pipe()?, pipe()?));
         let ((stdin, to), (from, stdout)) =
             pipes().map_err(|why| Failure::new(exit::CAGE, Trouble::Machine(why.to_string()).to_string()))?;
+        let (stdin, from, stdout) = (OwnedFd::from(stdin), OwnedFd::from(from), OwnedFd::from(stdout));
         let thread =
             thread::spawn(move || Conversation { to, from, held: Vec::new(), id: 0, era: Era::Older }.offer(questions));
         Ok(Questioner { stdin, stdout, thread })
@@ -174,7 +174,7 @@ enum Era {
 
 struct Conversation {
     to: PipeWriter,
-    from: PipeReader,
+    from: OwnedFd,
     /// What came and is no whole line yet.
     held: Vec<u8>,
     id: u64,
@@ -319,14 +319,14 @@ impl Conversation {
             let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
             match poll(&mut [PollFd::new(&self.from, PollFlags::IN)], Some(&timeout)) {
                 Ok(0) => return Ok(None),
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(why) => return Err(Trouble::Machine(why.to_string())),
             }
             let mut bytes = vec![0; 64 << 10];
-            match self.from.read(&mut bytes) {
+            match read(&self.from, &mut bytes[..]) {
                 Ok(0) => return Err(Trouble::Ended(about)),
                 Ok(count) => self.held.extend_from_slice(&bytes[..count]),
-                Err(why) if why.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(Errno::INTR) => {}
                 Err(why) => return Err(Trouble::Machine(why.to_string())),
             }
         }

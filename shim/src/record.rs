@@ -3,6 +3,7 @@
 use bundle::{Certificates, Denied, Grant, Manifest, PackageClass, Signer, Subprocess};
 use distribution::Resolved;
 use runtime::journal::{Announced, Ending, Journal, JournalError, Ticket};
+use runtime::system;
 use runtime::{HostInterpreter, Report, Watched};
 use serde_json::{Map, Value, json};
 use ulid::Ulid;
@@ -25,12 +26,11 @@ pub struct Record {
 impl Record {
     /// A run of the reference as typed, by this process's caller.
     pub fn new(reference: &str) -> Record {
-        let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
-        let program = parent.and_then(|pid| std::fs::read_link(format!("/proc/{pid}/exe")).ok());
-        let host = rustix::system::uname();
+        let parent = system::parent();
+        let program = parent.and_then(system::program_of);
         let mut record = Record { fields: Map::new(), announced: None, ticket: None, session: None };
-        record.set("host", json!(host.nodename().to_string_lossy()));
-        record.set("user", json!(rustix::process::getuid().as_raw()));
+        record.set("host", json!(system::host_name()));
+        record.set("user", json!(system::user()));
         record.set("pid", json!(std::process::id()));
         record.set("caller", json!({"pid": parent, "program": program}));
         record.set("smcp", json!(env!("CARGO_PKG_VERSION")));

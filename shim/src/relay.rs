@@ -3,22 +3,29 @@
 //!
 //! The client's descriptors keep their flags: `O_NONBLOCK` belongs to the open file and would leak to the client. splice(2) is
 //! not used: the filter has to see each line's beginning, and what it could move unseen, large messages of a client, is rare.
+//!
+//! Where a platform has no poll(2), its `system` does by threads what that does.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+#[cfg_attr(windows, path = "relay/windows.rs")]
+#[cfg_attr(unix, path = "relay/unix.rs")]
+mod ends;
+
 use std::time::{Duration, Instant};
 
 use runtime::journal::{Calls, Ending};
-use runtime::system::{HANGUP, PIPE_BUF, send_now, write_now};
+use runtime::system::{
+    BorrowedFd, Errno, HANGUP, PollFd, PollFlags, Signal, Timespec, poll, read, stderr, stdin, stdout,
+};
 use runtime::{Cage, How, Limit, Masked, Outcome, Plan, Remains, Signals};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, OFlags};
-use rustix::io::Errno;
-use rustix::process::Signal;
+
+use ends::{Sink, Source, unread};
 
 use crate::exit::{self, Failure};
 use crate::handshake::{Broken, Handshake, Last, Output, Passed as Came};
 use crate::witness::Witness;
 use crate::words::{Heard, Words};
+
+pub use ends::is_of_a_client;
 
 /// From the end of stdin to SIGTERM, and from SIGTERM to SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
@@ -63,7 +70,7 @@ pub struct Client<'c> {
 impl<'c> Client<'c> {
     /// Whoever started smcp.
     pub fn of_this_process() -> Client<'c> {
-        Client { stdin: rustix::stdio::stdin(), stdout: rustix::stdio::stdout(), stderr: rustix::stdio::stderr() }
+        Client { stdin: stdin(), stdout: stdout(), stderr: stderr() }
     }
 }
 
@@ -208,8 +215,8 @@ pub fn pass(
 ) -> std::io::Result<Passed> {
     let Client { stdin, stdout, stderr } = client;
     let mut input = Flow::new(Source::Client(stdin), Sink::server(cage.stdin.take()));
-    let mut output = Flow::new(Source::server(cage.stdout.take()), Sink::Client(stdout, Kind::of(stdout)));
-    let mut errors = Flow::new(Source::server(cage.stderr.take()), Sink::Client(stderr, Kind::of(stderr)));
+    let mut output = Flow::new(Source::server(cage.stdout.take()), Sink::client(stdout));
+    let mut errors = Flow::new(Source::server(cage.stderr.take()), Sink::client(stderr));
     let mut ladder = Ladder { deadline: Instant::now().checked_add(timeout), asked: None, step: None };
     let mut watch = Watch { client: None, again: None };
     let mut talk = Talk::new(None, words, witness);
@@ -331,18 +338,13 @@ pub fn pass(
     Ok(Passed { outcome, remains, bytes_in, bytes_out, asked, step, broken, stray_lines, calls, session })
 }
 
-/// Whether a descriptor is what a client holds a server by: a pipe or a socket.
-pub fn is_of_a_client(fd: BorrowedFd<'_>) -> bool {
-    Kind::of(fd) != Kind::Other
-}
-
 /// Writes to the client's stdout, and waits this long at most whenever there is no room.
 ///
 /// # Errors
 /// The kernel's, and `ETIMEDOUT`.
 pub fn write_to_client(bytes: &[u8], patience: Duration) -> Result<(), Errno> {
-    let stdout = rustix::stdio::stdout();
-    let mut sink = Sink::Client(stdout, Kind::of(stdout));
+    let stdout = stdout();
+    let mut sink = Sink::client(stdout);
     let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -503,7 +505,7 @@ struct Watch<'c> {
 impl Watch<'_> {
     /// Whether a client that is gone left nothing that the server has not read.
     fn is_read_to_its_end(&mut self) -> bool {
-        let left = self.client.and_then(|client| rustix::io::ioctl_fionread(client).ok()).unwrap_or(0);
+        let left = self.client.map_or(0, unread);
         self.again = (left > 0).then(|| Instant::now() + UNREAD);
         if left == 0 {
             self.client = None;
@@ -670,7 +672,7 @@ impl<'c> Flow<'c> {
             if self.read == self.buffer.len() {
                 self.buffer.resize((self.buffer.len() * 4).clamp(FIRST, BUFFER), 0);
             }
-            match self.source.fd().map(|fd| rustix::io::read(fd, &mut self.buffer[..])) {
+            match self.source.fd().map(|fd| read(fd, &mut self.buffer[..])) {
                 Some(Ok(n)) if n > 0 => {
                     (self.start, self.end, self.read) = (0, n, n);
                     return Arrived::Bytes;
@@ -748,132 +750,4 @@ enum Arrived {
     Bytes,
     /// Its end.
     End,
-}
-
-enum Source<'c> {
-    Client(BorrowedFd<'c>),
-    Server(OwnedFd),
-    Closed,
-}
-
-impl Source<'_> {
-    /// Non-blocking: the server can open its pipes anew by `/proc/self/fd` and take away what poll(2) has announced, and a
-    /// supervisor that waits in read(2) watches no limit.
-    fn server(pipe: Option<OwnedFd>) -> Self {
-        if let Some(pipe) = &pipe {
-            let _ = rustix::fs::fcntl_setfl(pipe, OFlags::NONBLOCK);
-        }
-        pipe.map_or(Source::Closed, Source::Server)
-    }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        match self {
-            Source::Client(fd) => Some(*fd),
-            Source::Server(pipe) => Some(pipe.as_fd()),
-            Source::Closed => None,
-        }
-    }
-
-    fn close(&mut self) {
-        *self = Source::Closed;
-    }
-
-    /// Lets whoever writes into this source see a broken pipe.
-    fn refuse(&mut self) {
-        if let Source::Client(fd) = self
-            && fd.as_raw_fd() == rustix::stdio::stdin().as_raw_fd()
-            && let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())
-        {
-            let _ = rustix::stdio::dup2_stdin(null);
-        }
-        self.close();
-    }
-}
-
-enum Sink<'c> {
-    Client(BorrowedFd<'c>, Kind),
-    /// Our end of a pipe to the server, non-blocking: that flag is this end's alone.
-    Server(OwnedFd),
-    Closed,
-}
-
-/// How to write to one of the client's descriptors without blocking.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// One that takes `RWF_NOWAIT`, as far as is known: Linux has it since 6.4.
-    Pipe,
-    /// One that does not.
-    OlderPipe,
-    Socket,
-    /// A file, a terminal, `/dev/null`: they take what they are given.
-    Other,
-}
-
-impl Kind {
-    fn of(fd: BorrowedFd<'_>) -> Kind {
-        match rustix::fs::fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
-            Ok(FileType::Fifo) => Kind::Pipe,
-            Ok(FileType::Socket) => Kind::Socket,
-            _ => Kind::Other,
-        }
-    }
-}
-
-impl Sink<'_> {
-    fn server(pipe: Option<OwnedFd>) -> Self {
-        match pipe {
-            Some(pipe) => {
-                let _ = rustix::fs::fcntl_setfl(&pipe, OFlags::NONBLOCK);
-                Sink::Server(pipe)
-            }
-            None => Sink::Closed,
-        }
-    }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        match self {
-            Sink::Client(fd, _) => Some(*fd),
-            Sink::Server(pipe) => Some(pipe.as_fd()),
-            Sink::Closed => None,
-        }
-    }
-
-    /// Whether a write takes what there is room for, and no longer, whatever poll(2) has said.
-    fn never_waits(&self) -> bool {
-        match self {
-            Sink::Server(_) | Sink::Client(_, Kind::Socket | Kind::Pipe) => true,
-            Sink::Client(_, Kind::OlderPipe | Kind::Other) | Sink::Closed => false,
-        }
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
-        match self {
-            Sink::Server(pipe) => rustix::io::write(pipe, bytes),
-            Sink::Client(fd, Kind::Socket) => send_now(*fd, bytes),
-            Sink::Client(fd, kind @ Kind::Pipe) => match write_now(*fd, bytes) {
-                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::SPIPE) => {
-                    *kind = Kind::OlderPipe;
-                    Err(Errno::AGAIN)
-                }
-                other => other,
-            },
-            // What poll(2) calls writable takes this much without blocking.
-            Sink::Client(fd, Kind::OlderPipe) => rustix::io::write(fd, &bytes[..bytes.len().min(PIPE_BUF)]),
-            Sink::Client(fd, Kind::Other) => rustix::io::write(fd, bytes),
-            Sink::Closed => Err(Errno::PIPE),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What poll(2) announced may be gone by the time it is read: the supervisor must not wait for it.
-    #[test]
-    fn reading_from_a_server_never_waits() {
-        let (read, _write) = runtime::system::pipe().unwrap();
-        let source = Source::server(Some(read));
-        assert_eq!(rustix::io::read(source.fd().unwrap(), &mut [0_u8; 1]), Err(Errno::AGAIN));
-    }
 }

@@ -2,10 +2,10 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use distribution::system::{DirBuilderExt as _, OpenOptionsExt as _};
 use ulid::Ulid;
 
 /// What is kept of a run at most: two files of this size, bytes.

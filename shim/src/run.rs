@@ -15,6 +15,7 @@ use bundle::{
 use distribution::{Mode, Network, Pending, Reference, Store, configure, resolve};
 use runtime::egress::Proxies;
 use runtime::journal::{self, Ending, Journal};
+use runtime::system;
 use runtime::{
     Ahead, Caller, HostInterpreter, Identity, Layer, Plan, Recording, Refusal, Remains, Report, Signals, Status, Tier,
     UserFlag,
@@ -66,6 +67,7 @@ pub enum Errand<'s> {
     /// To see whether it does as expected.
     Test(&'s mut Session),
     /// None: its cage is written into a directory.
+    #[cfg_attr(windows, expect(dead_code, reason = "bundles are for runtimes of Linux"))]
     Bundle(&'s Path),
 }
 
@@ -384,7 +386,7 @@ fn story(
 
 /// Until when whoever started smcp waits for a package that has to be fetched: a client shows nobody how far it is.
 fn until(typed: &cli::Run, settings: &Settings, began: Instant) -> Option<Instant> {
-    let by_a_client = [rustix::stdio::stdin(), rustix::stdio::stdout()].into_iter().all(relay::is_of_a_client);
+    let by_a_client = [system::stdin(), system::stdout()].into_iter().all(relay::is_of_a_client);
     (by_a_client && !typed.dry_run && !is_ci()).then(|| began + settings.pull_patience)
 }
 
@@ -452,7 +454,10 @@ fn way(
         let notifies = channels(verdict).notification;
         return Ok(Way::Filter(Box::new(Handshake::new(Duties { warning: due, tools, pins, notifies, calls }))));
     }
-    let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
+    system::DIRECT.map_err(|why| {
+        Failure::new(exit::USAGE, format!("--relay direct: {why}")).hint("use --relay filter, or leave it out")
+    })?;
+    let (stdin, stdout) = (system::stdin(), system::stdout());
     match [("input", stdin), ("output", stdout)].into_iter().find(|(_, fd)| !relay::is_of_a_client(*fd)) {
         None => Ok(Way::Direct),
         Some((name, _)) => {
@@ -520,6 +525,9 @@ pub fn require(report: &Report, least: Tier) -> Result<(), Failure> {
         // Where namespaces are missing the guard counts, and a set that nothing can use is left; a filter around this one
         // answers in its place.
         (Layer::Capabilities | Layer::ResourceLimits | Layer::Seccomp, Some(Status::Partial(_))) => None,
+        // Of tier 0 is known that it keeps nothing apart, where a platform has no more.
+        (Layer::JobObject, Some(Status::Partial(_))) => None,
+        (Layer::RestrictedToken | Layer::LowIntegrity, Some(_)) => None,
         // A machine without IPv6 has nothing that it could reach by it.
         (Layer::Egress, Some(Status::Partial(_))) => None,
         (_, Some(status)) => Some(format!("{layer} is {status}")),

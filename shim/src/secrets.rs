@@ -1,6 +1,6 @@
 //! `--secret K[=SOURCE]`: values that stand on no command line, and which values of a run are secrets.
 
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bundle::{EnvFlag, Grant, Package, Request};
 use distribution::Secret;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use runtime::system::{self, Errno, OwnedFd, PollFd, PollFlags, Timespec, poll, read};
 
 use crate::cli;
 use crate::exit::{self, Failure};
@@ -136,7 +136,7 @@ fn said(words: &[String], patience: Duration) -> Result<Vec<u8>, Lacking> {
     let mut child = command.spawn().map_err(|why| fail(why.to_string()))?;
     let stdout = child.stdout.take().expect("a pipe");
     let deadline = Instant::now() + patience;
-    let read = read_until(stdout, deadline);
+    let read = read_until(&OwnedFd::from(stdout), deadline);
     let status = loop {
         match child.try_wait() {
             Ok(None) if read.is_ok() && Instant::now() < deadline => thread::sleep(Duration::from_millis(2)),
@@ -160,21 +160,23 @@ fn said(words: &[String], patience: Duration) -> Result<Vec<u8>, Lacking> {
 
 /// Reads to the end, by a deadline, and no more than a value may have. Without a thread, as a process with threads cannot
 /// split a cage off.
-fn read_until(mut from: impl Read + std::os::fd::AsFd, deadline: Instant) -> io::Result<Vec<u8>> {
+fn read_until(from: &OwnedFd, deadline: Instant) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(&from, PollFlags::IN)], Some(&timeout)) {
+        match poll(&mut [PollFd::new(from, PollFlags::IN)], Some(&timeout)) {
             Ok(0) => return Err(io::Error::other("it did not end in time")),
             Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => continue,
+            Err(Errno::INTR) => continue,
             Err(why) => return Err(why.into()),
         }
         let mut block = [0; 4096];
-        match from.read(&mut block)? {
-            0 => return Ok(bytes),
-            count => bytes.extend_from_slice(&block[..count]),
+        match read(from, &mut block[..]) {
+            Ok(0) => return Ok(bytes),
+            Ok(count) => bytes.extend_from_slice(&block[..count]),
+            Err(Errno::INTR) => {}
+            Err(why) => return Err(why.into()),
         }
         if bytes.len() > MOST + 2 {
             return Err(io::Error::other("it said more than 64 KiB"));
@@ -185,7 +187,7 @@ fn read_until(mut from: impl Read + std::os::fd::AsFd, deadline: Instant) -> io:
 /// The item of the desktop's keyring (Secret Service) with these attributes, which are those of Python's keyring and of
 /// the crate `keyring`. By libsecret's own program: a library would bring a client of D-Bus into every run.
 fn of_keyring(service: &str, account: &str) -> Result<Secret, Lacking> {
-    let uid = rustix::process::getuid().as_raw();
+    let uid = system::user();
     let bus = std::env::var_os("DBUS_SESSION_BUS_ADDRESS").is_some_and(|address| !address.is_empty())
         || Path::new(&format!("/run/user/{uid}/bus")).exists();
     if !bus {

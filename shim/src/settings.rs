@@ -2,11 +2,14 @@
 //!
 //! What is written there and not in force yet stops the run: a policy that is read and ignored is worse than none.
 
+#[cfg_attr(windows, path = "settings/windows.rs")]
+#[cfg_attr(unix, path = "settings/unix.rs")]
+mod machine;
+
 use std::collections::BTreeMap;
 use std::env;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +17,7 @@ use std::time::Duration;
 use bundle::policy::{InstallScripts, Policy, Section, Sourced};
 use bundle::{Limits, parse_count, parse_duration, parse_millicores, parse_size};
 use clap::ValueEnum;
+use distribution::system::{DirBuilderExt as _, OpenOptionsExt as _};
 use distribution::{
     Access, Allowance, DockerFile, HostAccess, Index, Making, Mode, Name, Network, Packages, Reference, Secret,
     registry_host,
@@ -26,9 +30,6 @@ use serde::{Deserialize, Serialize};
 use crate::cli;
 use crate::exit::{self, Failure};
 
-/// The organisation's directory: `config.yaml`, `policy.yaml`, `policy.d`. Nothing but root's hand makes it another one: no variable
-/// and no flag does.
-const ORGANISATION: &str = "/etc/smcp";
 /// sigstore's trust root, in the organisation's directory or in the user's own.
 const TRUST_ROOT: &str = "trusted_root.json";
 /// Clients give a server 10 to 60 s to answer and show no progress meanwhile: an answer that says what is going on comes well before.
@@ -139,7 +140,7 @@ impl Settings {
     /// Of code 119, with file, line and key: a file that does not parse, an unknown key or value, and anything that this
     /// version would not enforce.
     pub fn read(named: Option<&Path>) -> Result<Settings, Failure> {
-        Settings::read_with(Path::new(ORGANISATION), named)
+        Settings::read_with(&machine::organisation(), named)
     }
 
     fn read_with(organisation: &Path, named: Option<&Path>) -> Result<Settings, Failure> {
@@ -172,7 +173,7 @@ impl Settings {
     /// The file of the trust root that certificates are verified by: the organisation's where there is one, and where the organisation
     /// names identities no other; else the user's.
     pub fn trust_root(&self) -> PathBuf {
-        let organisation = Path::new(ORGANISATION).join(TRUST_ROOT);
+        let organisation = machine::organisation().join(TRUST_ROOT);
         match organisation.symlink_metadata() {
             Err(why) if why.kind() == ErrorKind::NotFound && !self.organisation.names_identities() => {
                 self.home.join(TRUST_ROOT)
@@ -198,7 +199,7 @@ impl Settings {
             Ok(_) => {}
         }
         // `HOME` is the user's word, and `~` in these files is not about that.
-        let home = home_of_account()?;
+        let home = machine::home_of_account()?;
         let mut policies = vec![self.read_file(&directory.join("config.yaml"), false, home.as_deref())?];
         for path in policy_files(directory)? {
             policies.extend(read_policy(&path, home.as_deref())?);
@@ -620,19 +621,6 @@ fn unreadable(path: &Path, why: &dyn std::fmt::Display) -> Failure {
 
 fn wrong_policy(why: bundle::policy::PolicyError) -> Failure {
     Failure::new(exit::CONFIGURATION, format!("configuration {why}"))
-}
-
-/// The home directory by the table of accounts.
-fn home_of_account() -> Result<Option<PathBuf>, Failure> {
-    let accounts = Path::new("/etc/passwd");
-    let text = read_small(accounts).map_err(|why| unreadable(accounts, &why))?;
-    let own = rustix::process::getuid().as_raw().to_string();
-    let text = String::from_utf8_lossy(&text);
-    let fields = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    let mut homes = fields
-        .filter(|fields| fields.get(2) == Some(&own.as_str()))
-        .filter_map(|fields| fields.get(5).map(PathBuf::from));
-    Ok(homes.next().filter(|home| home.is_absolute()))
 }
 
 /// A regular file of at most 1 MiB: a pipe would hold the start up, a device would never end.

@@ -4,18 +4,17 @@
 //! Each session is a run in a process of its own (`smcp session`, which nobody types).
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{Read, Write, read_to_string, stdin};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use distribution::system::OsStrExt as _;
 use distribution::{Digest, Resolved};
 use runtime::journal::{self, Ending};
-use runtime::system::{end_with_parent, own_program};
-use rustix::process::{Signal, getpid, getppid};
+use runtime::system::{Signal, bind, end_with_parent, own_command, parent};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -92,13 +91,10 @@ fn session(arguments: &[OsString], questions: Questions) -> Result<(u8, Heard), 
     let fail = |why: &dyn std::fmt::Display| Failure::new(exit::CAGE, format!("a session cannot be had: {why}"));
     let words = arguments.iter().map(|word| word.as_bytes().to_owned()).collect();
     let order =
-        serde_json::to_vec(&Order { parent: getpid().as_raw_pid(), words, questions }).map_err(|why| fail(&why))?;
-    let mut child = Command::new(own_program())
-        .arg(VERB)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|why| fail(&why))?;
+        serde_json::to_vec(&Order { parent: std::process::id(), words, questions }).map_err(|why| fail(&why))?;
+    let mut child =
+        own_command().arg(VERB).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(|why| fail(&why))?;
+    let _bond = bind(&child).map_err(|why| fail(&why))?;
     // Not on its command line, which every user can read.
     let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(&order));
     let mut said = Vec::new();
@@ -113,7 +109,7 @@ fn session(arguments: &[OsString], questions: Questions) -> Result<(u8, Heard), 
 #[derive(Serialize, Deserialize)]
 pub struct Order {
     /// Who tells it.
-    parent: i32,
+    parent: u32,
     /// The whole command line.
     words: Vec<Vec<u8>>,
     questions: Questions,
@@ -132,14 +128,14 @@ impl Order {
 
     /// The command line that it is about.
     pub fn words(&self) -> Vec<OsString> {
-        self.words.iter().map(|word| OsString::from_vec(word.clone())).collect()
+        self.words.iter().map(|word| OsStr::from_bytes(word).to_owned()).collect()
     }
 
     /// Has the session, and tells on stdout what was heard.
     pub fn follow(self, typed: &cli::Test, settings: Result<Settings, Failure>) -> u8 {
         // Whoever ends the test ends the run, also one that has not begun.
         let _ = end_with_parent(Signal::TERM);
-        if getppid().is_none_or(|parent| parent.as_raw_pid() != self.parent) {
+        if parent() != Some(self.parent) {
             return exit::SIGNAL + 15;
         }
         // Nobody but smcp waits for an answer on stdout.

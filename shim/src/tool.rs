@@ -44,7 +44,7 @@ const LIMITS: Limits = Limits {
 /// # Errors
 /// Where a path of it is not UTF-8.
 pub fn command(caged: &Caged, config: Option<&Path>) -> io::Result<Command> {
-    let mut command = Command::new(runtime::system::own_program());
+    let mut command = runtime::system::own_command();
     command.arg(VERB).arg(serde_json::to_string(caged)?).args(config);
     Ok(command)
 }

@@ -120,6 +120,22 @@ pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
+/// Makes what a file holds durable.
+///
+/// # Errors
+/// The system's.
+pub fn sync_file(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Puts a file in the place of another.
+///
+/// # Errors
+/// The system's.
+pub fn replace(new: &Path, old: &Path) -> io::Result<()> {
+    fs::rename(new, old)
+}
+
 /// Sets the mode of an open directory.
 ///
 /// # Errors

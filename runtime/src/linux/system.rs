@@ -1,20 +1,27 @@
 //! What the command needs of the system, by the same names on each platform.
 
 use std::io::IoSlice;
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::process::Child;
 
-use rustix::event::PollFlags;
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::ReadWriteFlags;
 use rustix::net::SendFlags;
 use rustix::pipe::PipeFlags;
-use rustix::process::Signal;
+
+use crate::report::Tier;
+pub use crate::unix::*;
 
 /// What poll(2) is asked for where the end of a client is of interest and nothing else.
 pub const HANGUP: PollFlags = PollFlags::RDHUP;
 
 /// A pipe that poll(2) calls writable takes this much without blocking, pipe(7).
 pub const PIPE_BUF: usize = 4096;
+
+/// The least tier that anything runs at here, whatever policy says.
+pub const LEAST: Tier = Tier::One;
+
+/// Whether a server can have the client's own streams, or why not.
+pub const DIRECT: Result<(), &str> = Ok(());
 
 /// The program that runs, also where its file was replaced.
 pub fn own_program() -> PathBuf {
@@ -52,4 +59,12 @@ pub fn send_now(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
 /// The kernel's.
 pub fn end_with_parent(signal: Signal) -> Result<(), Errno> {
     rustix::process::set_parent_process_death_signal(Some(signal))
+}
+
+/// Lets a process go on alone that has left another one behind, which is nobody's child.
+///
+/// # Errors
+/// The kernel's.
+pub fn let_go(mut child: Child) -> std::io::Result<()> {
+    child.wait().map(drop)
 }

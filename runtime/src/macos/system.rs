@@ -1,18 +1,24 @@
 //! What the command needs of the system, by the same names on each platform.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::process::Child;
 
-use rustix::event::PollFlags;
-use rustix::io::Errno;
 use rustix::net::SendFlags;
-use rustix::process::Signal;
+
+use crate::report::Tier;
+pub use crate::unix::*;
 
 /// What poll(2) is asked for where the end of a client is of interest and nothing else: it tells of that unasked.
 pub const HANGUP: PollFlags = PollFlags::empty();
 
 /// A pipe that poll(2) calls writable takes this much without blocking: limits.h.
 pub const PIPE_BUF: usize = 512;
+
+/// The least tier that anything runs at here, whatever policy says.
+pub const LEAST: Tier = Tier::One;
+
+/// Whether a server can have the client's own streams, or why not.
+pub const DIRECT: Result<(), &str> = Ok(());
 
 /// The program that runs, by its path: where that was replaced, it is the new one.
 pub fn own_program() -> PathBuf {
@@ -50,5 +56,14 @@ pub fn send_now(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
 /// # Errors
 /// None.
 pub fn end_with_parent(_: Signal) -> Result<(), Errno> {
+    Ok(())
+}
+
+/// Lets a process go on alone that leaves no other one behind: it has a session of its own and outlives this one.
+///
+/// # Errors
+/// None.
+pub fn let_go(child: Child) -> std::io::Result<()> {
+    drop(child);
     Ok(())
 }

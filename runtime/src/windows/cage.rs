@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::guard::Guard;
 use super::signals::Signals;
 use super::sys::{self, Job, Process, Start, Token};
+use super::system::{BorrowedFd, OwnedFd, Signal, own_program};
 use crate::ahead::Ordered;
 use crate::egress::{Proxies, Refused, Totals};
 use crate::journal::Ticket;
@@ -91,6 +92,7 @@ impl Prepared {
 
     pub(super) fn go(mut self) -> Result<Cage, Refusal> {
         if let Some(process) = &mut self.cage.process {
+            process.ring_at_its_end().map_err(|why| Refusal::new("waiting for the server", why))?;
             process.resume().map_err(|why| Refusal::new("starting the server", why))?;
         }
         Ok(self.cage)
@@ -101,11 +103,11 @@ impl Prepared {
 #[derive(Debug)]
 pub struct Cage {
     /// The pipe to the server's standard input; dropping it is the end of the server's input.
-    pub stdin: Option<File>,
+    pub stdin: Option<OwnedFd>,
     /// The pipe from the server's standard output; dropped at its end.
-    pub stdout: Option<File>,
+    pub stdout: Option<OwnedFd>,
     /// The pipe from the server's standard error; dropped at its end.
-    pub stderr: Option<File>,
+    pub stderr: Option<OwnedFd>,
     report: Report,
     /// `None` where there is no program: the cage is only tried.
     process: Option<Process>,
@@ -124,6 +126,16 @@ pub struct Remains {
 }
 
 impl Cage {
+    /// News where there is something for [`Cage::has_ended`] to see.
+    pub fn news(&self) -> BorrowedFd<'_> {
+        BorrowedFd::end_of(self.process.as_ref())
+    }
+
+    /// Nothing is hidden in grants here.
+    pub fn near_masks(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// Whether the server has ended, or was never executed; waits for it this long at most.
     pub fn has_ended_within(&mut self, patience: Duration) -> bool {
         match &self.process {
@@ -138,7 +150,7 @@ impl Cage {
     }
 
     /// Asks the server to end: Ctrl+Break, whatever the signal. One that has another console does not hear it, which is said.
-    pub fn signal(&self, _: i32) {
+    pub fn signal(&self, _: Signal) {
         if let Some(process) = &self.process
             && let Err(why) = process.send_break()
         {
@@ -229,7 +241,7 @@ fn start(local: &Local, limits: &Watched, place: Place, direct: bool) -> Result<
         }
         report.set(Layer::Guard, guard.first_look(&job, process.id));
     }
-    let [stdin, stdout, stderr] = [file(stdin), file(stdout), file(stderr)].map(Some);
+    let (stdin, stdout, stderr) = (Some(stdin.into()), Some(stdout.into()), Some(stderr.into()));
     let (stdin, stdout) = if direct { (None, None) } else { (stdin, stdout) };
     let remains = Remains { job, _place: place };
     let cage =
@@ -296,16 +308,17 @@ enum Failed {
     Refused(Refusal),
 }
 
-/// Starts the server's process, suspended.
+/// Starts the server's process, suspended. Where there is none, as where a cage is only tried, it is this program, which is never
+/// resumed and ends with the job.
 fn execute(
     local: &Local,
     stdio: [&File; 3],
     token: Option<&Token>,
     report: &mut Report,
 ) -> Result<Option<Process>, Failed> {
-    let Some(named) = &local.program else { return Ok(None) };
+    let named = local.program.clone().unwrap_or_else(own_program);
     let not = |kind, why: String| Failed::NotExecuted(NotExecuted { program: named.display().to_string(), kind, why });
-    let (program, arguments) = program(local).map_err(|why| not(NotExecutedKind::NotFound, why))?;
+    let (program, arguments) = program(&named, local).map_err(|why| not(NotExecutedKind::NotFound, why))?;
     let line = command_line(&program, &arguments).map_err(|why| not(NotExecutedKind::NotExecutable, why))?;
     let environment = environment_block(&local.env).map_err(|why| not(NotExecutedKind::NotExecutable, why))?;
     let start = |token| {
@@ -339,8 +352,7 @@ fn execute(
 }
 
 /// The program that is started, with its arguments: for a script of npm's the interpreter and the script itself.
-fn program(local: &Local) -> Result<(PathBuf, Vec<String>), String> {
-    let named = local.program.as_deref().unwrap_or(Path::new(""));
+fn program(named: &Path, local: &Local) -> Result<(PathBuf, Vec<String>), String> {
     let search = local.env.iter().find(|(name, _)| name.eq_ignore_ascii_case("PATH")).map_or("", |(_, value)| value);
     let found = find(named, search).ok_or("there is no such program, nor one with .exe or .cmd")?;
     if !is_batch(&found) {

@@ -1,9 +1,10 @@
 //! The supervisor's watch over a job: memory, processes and CPU time of all that is in it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::sys::{self, Job, Uses};
+use crate::outcome::Used;
 use crate::plan::{Limit, Watched};
 use crate::report::Status;
 
@@ -61,5 +62,23 @@ impl Guard {
     /// The largest amount that one process had in use, bytes.
     pub fn peak(&self) -> u64 {
         self.seen.values().map(|uses| uses.peak).max().unwrap_or(0)
+    }
+}
+
+impl Used {
+    /// Looks at what the processes below one use; `None` where that process is not there.
+    pub fn below(pid: u32) -> Option<Used> {
+        let all = sys::processes()?;
+        let mut ids = HashSet::from([all.iter().find(|(id, _)| *id == pid)?.0]);
+        let mut used = Used { processes: 0, memory: 0, cpu_time: Duration::ZERO };
+        loop {
+            let found = all.iter().find(|(id, parent)| ids.contains(parent) && !ids.contains(id));
+            let Some((id, _)) = found else { return Some(used) };
+            ids.insert(*id);
+            let uses = sys::uses(*id).unwrap_or_default();
+            used.processes += 1;
+            used.memory += uses.memory;
+            used.cpu_time += uses.cpu_time;
+        }
     }
 }

@@ -9,8 +9,10 @@ mod advice;
 mod cage;
 mod guard;
 mod signals;
+mod streams;
 #[allow(unsafe_code)]
 mod sys;
+pub mod system;
 #[cfg(test)]
 mod tests;
 mod without;

@@ -4,15 +4,15 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::mem::size_of;
-use std::os::windows::ffi::OsStrExt;
+use std::os::windows::ffi::{OsStrExt, OsStringExt};
 use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle, RawHandle};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use windows_sys::Win32::Foundation::{
-    FILETIME, HANDLE, HANDLE_FLAG_INHERIT, LocalFree, SetHandleInformation, WAIT_OBJECT_0,
+    FILETIME, HANDLE, HANDLE_FLAG_INHERIT, INVALID_HANDLE_VALUE, LocalFree, SetHandleInformation, WAIT_OBJECT_0,
 };
 use windows_sys::Win32::Security::Authorization::{
     ConvertStringSecurityDescriptorToSecurityDescriptorW, ConvertStringSidToSidW, SDDL_REVISION_1, SE_FILE_OBJECT,
@@ -24,8 +24,15 @@ use windows_sys::Win32::Security::{
     TOKEN_ADJUST_DEFAULT, TOKEN_ASSIGN_PRIMARY, TOKEN_DUPLICATE, TOKEN_MANDATORY_LABEL, TOKEN_QUERY,
     TokenIntegrityLevel,
 };
+use windows_sys::Win32::Storage::FileSystem::{FILE_TYPE_CHAR, FILE_TYPE_PIPE, GetFileType};
+use windows_sys::Win32::System::Com::CoTaskMemFree;
 use windows_sys::Win32::System::Console::{
-    CTRL_BREAK_EVENT, CTRL_C_EVENT, CTRL_CLOSE_EVENT, GenerateConsoleCtrlEvent, SetConsoleCtrlHandler,
+    CTRL_BREAK_EVENT, CTRL_C_EVENT, CTRL_CLOSE_EVENT, GenerateConsoleCtrlEvent, GetConsoleMode, GetStdHandle,
+    STD_ERROR_HANDLE, STD_INPUT_HANDLE, STD_OUTPUT_HANDLE, SetConsoleCtrlHandler,
+};
+use windows_sys::Win32::System::Diagnostics::Debug::{SEM_FAILCRITICALERRORS, SEM_NOGPFAULTERRORBOX, SetErrorMode};
+use windows_sys::Win32::System::Diagnostics::ToolHelp::{
+    CreateToolhelp32Snapshot, PROCESSENTRY32W, Process32FirstW, Process32NextW, TH32CS_SNAPPROCESS,
 };
 use windows_sys::Win32::System::JobObjects::{
     AssignProcessToJobObject, CreateJobObjectW, JOB_OBJECT_CPU_RATE_CONTROL_ENABLE,
@@ -38,16 +45,20 @@ use windows_sys::Win32::System::JobObjects::{
     JobObjectBasicProcessIdList, JobObjectBasicUIRestrictions, JobObjectCpuRateControlInformation,
     JobObjectExtendedLimitInformation, QueryInformationJobObject, SetInformationJobObject, TerminateJobObject,
 };
+use windows_sys::Win32::System::Pipes::PeekNamedPipe;
 use windows_sys::Win32::System::ProcessStatus::{K32GetProcessMemoryInfo, PROCESS_MEMORY_COUNTERS};
+use windows_sys::Win32::System::SystemInformation::{ComputerNameDnsHostname, GetComputerNameExW};
 use windows_sys::Win32::System::Threading::{
     CREATE_NEW_PROCESS_GROUP, CREATE_SUSPENDED, CREATE_UNICODE_ENVIRONMENT, CreateProcessAsUserW, CreateProcessW,
     DeleteProcThreadAttributeList, EXTENDED_STARTUPINFO_PRESENT, GetCurrentProcess, GetExitCodeProcess,
-    GetProcessTimes, InitializeProcThreadAttributeList, LPPROC_THREAD_ATTRIBUTE_LIST, OpenProcess, OpenProcessToken,
-    PROC_THREAD_ATTRIBUTE_HANDLE_LIST, PROCESS_INFORMATION, PROCESS_QUERY_LIMITED_INFORMATION, PROCESS_VM_READ,
-    ResumeThread, STARTF_USESTDHANDLES, STARTUPINFOEXW, TerminateProcess, UpdateProcThreadAttribute,
-    WaitForSingleObject,
+    GetProcessTimes, INFINITE, InitializeProcThreadAttributeList, LPPROC_THREAD_ATTRIBUTE_LIST, OpenProcess,
+    OpenProcessToken, PROC_THREAD_ATTRIBUTE_HANDLE_LIST, PROCESS_INFORMATION, PROCESS_QUERY_LIMITED_INFORMATION,
+    PROCESS_VM_READ, QueryFullProcessImageNameW, ResumeThread, STARTF_USESTDHANDLES, STARTUPINFOEXW, TerminateProcess,
+    UpdateProcThreadAttribute, WaitForSingleObject,
 };
-use windows_sys::core::BOOL;
+use windows_sys::Win32::System::WindowsProgramming::GetUserNameW;
+use windows_sys::Win32::UI::Shell::{FOLDERID_Profile, FOLDERID_ProgramFiles, SHGetKnownFolderPath};
+use windows_sys::core::{BOOL, GUID};
 
 use crate::windows_plan::JobLimits;
 
@@ -374,6 +385,17 @@ impl Process {
         Ok(Some(code))
     }
 
+    /// Rings once it has ended.
+    pub fn ring_at_its_end(&self) -> io::Result<()> {
+        let handle = self.handle.try_clone()?;
+        std::thread::Builder::new().spawn(move || {
+            // SAFETY: the handle is open until this thread drops it.
+            unsafe { WaitForSingleObject(handle.as_raw_handle(), INFINITE) };
+            super::streams::ring();
+        })?;
+        Ok(())
+    }
+
     /// Ends it alone.
     pub fn end(&self) {
         // SAFETY: the handle is open. That it has ended is no error that matters.
@@ -435,7 +457,7 @@ static TOLD: AtomicI32 = AtomicI32::new(0);
 
 /// From here on Ctrl+C, Ctrl+Break and the end of the console are words to be read.
 pub fn take_console() -> io::Result<()> {
-    // SAFETY: the handler is a function for the whole life of the process, and touches an atomic alone.
+    // SAFETY: the handler is a function for the whole life of the process. It is called by a thread of its own.
     done(unsafe { SetConsoleCtrlHandler(Some(heard), 1) })
 }
 
@@ -447,10 +469,159 @@ unsafe extern "system" fn heard(event: u32) -> BOOL {
         _ => super::SIGTERM,
     };
     TOLD.store(signal, Ordering::SeqCst);
+    super::streams::ring();
     1
 }
 
 /// The next word of the console.
 pub fn told() -> Option<i32> {
     Some(TOLD.swap(0, Ordering::SeqCst)).filter(|signal| *signal != 0)
+}
+
+/// Whether one waits.
+pub fn is_told() -> bool {
+    TOLD.load(Ordering::SeqCst) != 0
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A pipe, or a socket.
+    Pipe,
+    /// A console.
+    Console,
+    /// Anything else.
+    Other,
+}
+
+/// Looks what it is.
+pub fn file_kind(file: &File) -> FileKind {
+    let mut mode = 0;
+    // SAFETY: the handle is open.
+    match unsafe { GetFileType(file.as_raw_handle()) } {
+        FILE_TYPE_PIPE => FileKind::Pipe,
+        // SAFETY: the handle is open, `mode` is writable.
+        FILE_TYPE_CHAR if unsafe { GetConsoleMode(file.as_raw_handle(), &raw mut mode) } != 0 => FileKind::Console,
+        _ => FileKind::Other,
+    }
+}
+
+/// Whether a pipe's other end is open still.
+pub fn has_a_writer(pipe: &File) -> bool {
+    // SAFETY: the handle is open; nothing is asked for, so that everything may be null.
+    done(unsafe { PeekNamedPipe(pipe.as_raw_handle(), null_mut(), 0, null_mut(), null_mut(), null_mut()) }).is_ok()
+}
+
+/// Keeps this process's own streams from whatever is started with others in their place.
+pub fn keep_own_streams() {
+    for stream in [STD_INPUT_HANDLE, STD_OUTPUT_HANDLE, STD_ERROR_HANDLE] {
+        // SAFETY: calls without pointers; where there is no such handle nothing is changed.
+        unsafe { SetHandleInformation(GetStdHandle(stream), HANDLE_FLAG_INHERIT, 0) };
+    }
+}
+
+/// What crashes from here on ends without a window.
+pub fn without_windows_of_errors() {
+    // SAFETY: a call without pointers.
+    unsafe { SetErrorMode(SEM_FAILCRITICALERRORS | SEM_NOGPFAULTERRORBOX) };
+}
+
+/// Every process that is there, each with the one that started it; another may have that number by now.
+pub fn processes() -> Option<Vec<(u32, u32)>> {
+    // SAFETY: a call without pointers.
+    let handle = unsafe { CreateToolhelp32Snapshot(TH32CS_SNAPPROCESS, 0) };
+    if handle == INVALID_HANDLE_VALUE {
+        return None;
+    }
+    // SAFETY: the call has made this handle, and nobody else knows it.
+    let all = unsafe { OwnedHandle::from_raw_handle(handle) };
+    let mut entry = PROCESSENTRY32W { dwSize: size_of::<PROCESSENTRY32W>() as u32, ..Default::default() };
+    let mut found = Vec::new();
+    // SAFETY: the handle is open, `entry` is writable and says its size.
+    let mut more = unsafe { Process32FirstW(all.as_raw_handle(), &raw mut entry) };
+    while more != 0 {
+        found.push((entry.th32ProcessID, entry.th32ParentProcessID));
+        // SAFETY: as above.
+        more = unsafe { Process32NextW(all.as_raw_handle(), &raw mut entry) };
+    }
+    Some(found)
+}
+
+/// The process that started this one, where that is still there.
+pub fn parent() -> Option<u32> {
+    let own = std::process::id();
+    let (_, parent) = processes()?.into_iter().find(|(id, _)| *id == own)?;
+    (uses(parent)?.started <= uses(own)?.started).then_some(parent)
+}
+
+/// The program of a process; none where nobody says.
+pub fn program_of(id: u32) -> Option<PathBuf> {
+    // SAFETY: a call without pointers.
+    let handle = unsafe { OpenProcess(PROCESS_QUERY_LIMITED_INFORMATION, 0, id) };
+    if handle.is_null() {
+        return None;
+    }
+    // SAFETY: the call has made this handle, and nobody else knows it.
+    let process = unsafe { OwnedHandle::from_raw_handle(handle) };
+    let mut name = vec![0_u16; 32_768];
+    let mut length = name.len() as u32;
+    // SAFETY: the handle is open, `name` has the room that is stated.
+    done(unsafe { QueryFullProcessImageNameW(process.as_raw_handle(), 0, name.as_mut_ptr(), &raw mut length) }).ok()?;
+    Some(std::ffi::OsString::from_wide(&name[..length as usize]).into())
+}
+
+/// The name of this machine.
+pub fn host_name() -> String {
+    let mut name = vec![0_u16; 256];
+    let mut length = name.len() as u32;
+    // SAFETY: `name` has the room that is stated.
+    let told = unsafe { GetComputerNameExW(ComputerNameDnsHostname, name.as_mut_ptr(), &raw mut length) };
+    if told == 0 { String::new() } else { String::from_utf16_lossy(&name[..length as usize]) }
+}
+
+/// The name of the user of this process, since users have no numbers.
+pub fn user() -> String {
+    let mut name = vec![0_u16; 257];
+    let mut length = name.len() as u32;
+    // SAFETY: `name` has the room that is stated.
+    let told = unsafe { GetUserNameW(name.as_mut_ptr(), &raw mut length) };
+    // The length counts the NUL.
+    if told == 0 { String::new() } else { String::from_utf16_lossy(&name[..(length as usize).saturating_sub(1)]) }
+}
+
+/// Where an administrator alone writes, whatever the environment says.
+///
+/// # Errors
+/// The system's.
+pub fn program_files() -> io::Result<PathBuf> {
+    known_folder(&FOLDERID_ProgramFiles)
+}
+
+/// The home directory of this process's user, whatever the environment says.
+///
+/// # Errors
+/// The system's.
+pub fn home_of_account() -> io::Result<PathBuf> {
+    known_folder(&FOLDERID_Profile)
+}
+
+fn known_folder(id: &GUID) -> io::Result<PathBuf> {
+    let mut text: *mut u16 = null_mut();
+    // SAFETY: `id` lives until the call is over, the token may be null, `text` is writable.
+    let code = unsafe { SHGetKnownFolderPath(id, 0, null_mut(), &raw mut text) };
+    let found = match code {
+        0 => {
+            let mut length = 0;
+            // SAFETY: the call has made a text that ends with NUL.
+            while unsafe { *text.add(length) } != 0 {
+                length += 1;
+            }
+            // SAFETY: as above.
+            Ok(std::ffi::OsString::from_wide(unsafe { std::slice::from_raw_parts(text, length) }).into())
+        }
+        code => Err(io::Error::from_raw_os_error(code)),
+    };
+    // SAFETY: it is to be freed also where the call failed, and is used no more.
+    unsafe { CoTaskMemFree(text.cast()) };
+    found
 }

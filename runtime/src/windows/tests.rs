@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ulid::Ulid;
 
 use super::cage::{Cage, for_a_test};
+use super::system::OwnedFd;
 use crate::local::{Execute, Local, Place};
 use crate::outcome::{How, Outcome};
 use crate::plan::{Limit, Watched};
@@ -120,8 +121,9 @@ fn an_exit_code_passes_through() {
 #[test]
 fn what_is_said_is_heard_and_the_end_of_input_is_the_end() {
     let (mut cage, report) = World::new("echo").start();
-    let mut stdin = cage.stdin.take().unwrap();
-    let mut lines = BufReader::new(cage.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut stdin = cage.stdin.take().and_then(OwnedFd::into_file).unwrap();
+    let mut lines =
+        BufReader::new(cage.stdout.take().and_then(OwnedFd::into_file).unwrap()).lines().map(Result::unwrap);
     for word in ["one", "two", "ünïcode"] {
         writeln!(stdin, "{word}").unwrap();
         let wanted = format!("heard {word}");
@@ -140,7 +142,7 @@ fn what_is_said_is_heard_and_the_end_of_input_is_the_end() {
 #[test]
 fn the_whole_tree_ends() {
     let (mut cage, _) = World::new("children 3").start();
-    let lines = BufReader::new(cage.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let lines = BufReader::new(cage.stdout.take().and_then(OwnedFd::into_file).unwrap()).lines().map(Result::unwrap);
     let line = lines.into_iter().find_map(|line| Some(line.split_once("children ")?.1.to_owned())).unwrap();
     let ids: Vec<u32> = line.split_whitespace().map(|id| id.parse().unwrap()).collect();
     assert_eq!(ids.len(), 3);
@@ -173,7 +175,7 @@ fn processes_are_held_or_watched() {
     let mut world = World::new("children 6");
     world.limits.pids = 3;
     let (mut cage, _) = world.start();
-    let mut stdout = cage.stdout.take().unwrap();
+    let mut stdout = cage.stdout.take().and_then(OwnedFd::into_file).unwrap();
     let reader = std::thread::spawn(move || {
         let mut text = String::new();
         let _ = stdout.read_to_string(&mut text);
@@ -232,8 +234,8 @@ fn a_real_server_answers() {
     world.local.program = Some(node.into());
     world.local.arguments = vec![script];
     let (mut cage, _) = world.start();
-    let mut stdin = cage.stdin.take().unwrap();
-    let mut stderr = cage.stderr.take().unwrap();
+    let mut stdin = cage.stdin.take().and_then(OwnedFd::into_file).unwrap();
+    let mut stderr = cage.stderr.take().and_then(OwnedFd::into_file).unwrap();
     let errors = std::thread::spawn(move || {
         let mut text = String::new();
         let _ = stderr.read_to_string(&mut text);
@@ -245,7 +247,7 @@ fn a_real_server_answers() {
     );
     writeln!(stdin, "{ask}").unwrap();
     let mut answer = String::new();
-    BufReader::new(cage.stdout.take().unwrap()).read_line(&mut answer).unwrap();
+    BufReader::new(cage.stdout.take().and_then(OwnedFd::into_file).unwrap()).read_line(&mut answer).unwrap();
     drop(stdin);
     let deadline = Instant::now() + PATIENCE;
     while !cage.has_ended_within(Duration::from_millis(20)) && Instant::now() < deadline {

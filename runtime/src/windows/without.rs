@@ -13,17 +13,12 @@ pub fn hide_in_arguments(_: &[String]) -> io::Result<()> {
     Ok(())
 }
 
-/// A process that was started anew has no handle of its caller's here, and outlives it.
+/// A process that was started anew has no handle of its caller's here, and outlives it. One that is to end with that was bound by it.
 ///
 /// # Errors
-/// For a process that is to end with another: nothing here binds the two.
-pub fn apart(tie: Tie) -> io::Result<()> {
-    match tie {
-        Tie::Detached => Ok(()),
-        Tie::Bound(_) => {
-            Err(io::Error::new(io::ErrorKind::Unsupported, "Windows binds no process to the life of another"))
-        }
-    }
+/// None.
+pub fn apart(_: Tie) -> io::Result<()> {
+    Ok(())
 }
 
 /// Named programs are not told apart here, so that none is useless.

@@ -3,9 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use distribution::Secret;
 use serde_json::{Value, json};
@@ -179,8 +178,7 @@ pub fn ready(
 ) -> Result<(), String> {
     let is_plain = !is_part && flags.iter().chain(args).all(|word| !word.contains("${"));
     // Not by its path: that may be another version by now.
-    let mut command = Command::new(runtime::system::own_program());
-    command.arg0("smcp");
+    let mut command = runtime::system::own_command();
     if is_plain {
         command.args(["run", "--dry-run"]);
     } else {

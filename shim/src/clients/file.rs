@@ -1,12 +1,17 @@
 //! A client's configuration file on the disk: read as a whole, and replaced in one step where nobody changed it meanwhile. Links are
 //! followed: the file that they lead to is replaced, and stays what it was in mode and owner.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+#[cfg_attr(windows, path = "file/windows.rs")]
+#[cfg_attr(unix, path = "file/unix.rs")]
+mod kept;
+
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, Gid, Uid, access, fchown};
+use distribution::system::{OpenOptionsExt as _, replace};
+
+use kept::Kept;
 
 /// The largest that is read, bytes: Claude Code keeps histories in its own.
 const MOST: u64 = 64 << 20;
@@ -19,9 +24,7 @@ pub struct ConfigFile {
     pub target: PathBuf,
     /// All of it.
     pub bytes: Vec<u8>,
-    mode: u32,
-    owner: (u32, u32),
-    names: u64,
+    kept: Kept,
 }
 
 /// A file's text, and whether a byte order mark stands before it.
@@ -52,8 +55,8 @@ impl ConfigFile {
             return Err("it is larger than 64 MiB".into());
         }
         let bytes = fs::read(&target).map_err(|why| why.to_string())?;
-        let owner = (about.uid(), about.gid());
-        Ok(Some(ConfigFile { target, bytes, mode: about.mode() & 0o7777, owner, names: about.nlink() }))
+        let kept = Kept::of(&target, &about).map_err(|why| why.to_string())?;
+        Ok(Some(ConfigFile { target, bytes, kept }))
     }
 
     /// Its text.
@@ -69,16 +72,17 @@ impl ConfigFile {
     /// # Errors
     /// Why not, for people.
     pub fn can_be_replaced(&self) -> Result<(), String> {
-        // Root may write everything: that a file is read-only is its owner's word all the same.
-        if self.mode & 0o222 == 0 || access(&self.target, Access::WRITE_OK).is_err() {
+        if !self.kept.can_be_written(&self.target) {
             return Err("it is read-only".into());
         }
-        if self.names > 1 {
+        if self.kept.names > 1 {
             return Err("it has several names (hard links), which would no longer be one file".into());
         }
         let directory = self.target.parent().unwrap_or(&self.target);
-        access(directory, Access::WRITE_OK | Access::EXEC_OK)
-            .map_err(|_| format!("{} cannot be written", directory.display()))
+        match kept::takes_files(directory) {
+            true => Ok(()),
+            false => Err(format!("{} cannot be written", directory.display())),
+        }
     }
 
     /// Puts other bytes in its place, with its mode and its owner, in one step.
@@ -96,7 +100,7 @@ impl ConfigFile {
         };
         let done = written
             .and_then(|()| unchanged())
-            .and_then(|()| fs::rename(&scratch, &self.target).map_err(|why| format!("it cannot be replaced: {why}")));
+            .and_then(|()| replace(&scratch, &self.target).map_err(|why| format!("it cannot be replaced: {why}")));
         if done.is_err() {
             let _ = fs::remove_file(&scratch);
         } else if let Ok(directory) = File::open(directory) {
@@ -110,13 +114,9 @@ impl ConfigFile {
         // A leftover of a process of the same id that was killed.
         let _ = fs::remove_file(scratch);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(scratch)?;
-        let about = file.metadata()?;
-        if (about.uid(), about.gid()) != self.owner {
-            let (user, group) = self.owner;
-            fchown(&file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?;
-        }
+        self.kept.give_owner(&file)?;
         file.write_all(bytes)?;
-        file.set_permissions(Permissions::from_mode(self.mode))?;
+        self.kept.give_mode(&file)?;
         file.sync_all()
     }
 }

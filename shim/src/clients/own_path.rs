@@ -1,8 +1,9 @@
 //! The path of smcp that is written into clients' files: one that stays when smcp is updated, where it was called by such a one.
 
 use std::env;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use distribution::system::identity_of_target;
 
 use crate::exit::{self, Failure};
 
@@ -12,12 +13,12 @@ use crate::exit::{self, Failure};
 /// # Errors
 /// Where the file is gone, as after an update, or the path is not UTF-8.
 pub fn own_path() -> Result<String, Failure> {
-    let own = env::current_exe().and_then(|path| path.metadata().map(|about| (path, (about.dev(), about.ino()))));
+    let own = env::current_exe().and_then(|path| path.metadata().map(|_| (path.clone(), identity_of_target(&path))));
     let (own, id) = own.map_err(|why| {
         Failure::new(exit::RESOLVE, format!("the file of the running smcp is gone: {why}"))
             .hint("call smcp again: it was updated while it ran")
     })?;
-    let is_own = |path: &PathBuf| path.metadata().is_ok_and(|about| (about.dev(), about.ino()) == id);
+    let is_own = |path: &PathBuf| id.is_some() && identity_of_target(path) == id;
     let called = env::args_os().next().map(PathBuf::from);
     let on_path = env::var_os("PATH").into_iter().flat_map(|path| env::split_paths(&path).collect::<Vec<_>>());
     let on_path = on_path.filter(|directory| directory.is_absolute()).map(|directory| directory.join("smcp"));

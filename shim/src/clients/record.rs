@@ -3,10 +3,10 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use distribution::Digest;
+use distribution::system::{DirBuilderExt as _, sync_directory, sync_file};
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
@@ -224,8 +224,8 @@ impl Kept {
             true => fs::remove_dir_all(&self.directory),
             // On the disk before a client's file is: it is what leads back.
             false => write_in_one_step(&self.directory.join(FILE), &self.record, 0o600)
-                .and_then(|()| File::open(self.directory.join(FILE))?.sync_all())
-                .and_then(|()| File::open(&self.directory)?.sync_all()),
+                .and_then(|()| sync_file(&self.directory.join(FILE)))
+                .and_then(|()| sync_directory(&self.directory)),
         };
         done.map_err(|why| unwritable(&self.directory, &why))
     }

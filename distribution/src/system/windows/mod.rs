@@ -111,6 +111,31 @@ pub fn sync_directory(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes what a file holds durable.
+///
+/// # Errors
+/// The system's.
+pub fn sync_file(path: &Path) -> io::Result<()> {
+    // Whoever only reads it may not ask for that.
+    OpenOptions::new().write(true).open(path)?.sync_all()
+}
+
+/// Puts a file in the place of another, whose access list and attributes it gets.
+///
+/// # Errors
+/// The system's.
+pub fn replace(new: &Path, old: &Path) -> io::Result<()> {
+    sys::replace(new, old)
+}
+
+/// How many names an open file has.
+///
+/// # Errors
+/// The system's.
+pub fn names_of(file: &File) -> io::Result<u64> {
+    Ok(sys::about(file)?.st_nlink)
+}
+
 /// There are no modes.
 ///
 /// # Errors

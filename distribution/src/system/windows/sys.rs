@@ -3,15 +3,17 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::windows::ffi::OsStringExt;
+use std::os::windows::ffi::{OsStrExt as _, OsStringExt};
 use std::os::windows::io::{AsRawHandle, FromRawHandle};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::ptr::null;
 
 use windows_sys::Win32::Foundation::INVALID_HANDLE_VALUE;
 use windows_sys::Win32::Storage::FileSystem::{
     BY_HANDLE_FILE_INFORMATION, FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_READONLY, FILE_ATTRIBUTE_REPARSE_POINT,
     FILE_GENERIC_READ, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, GetFileInformationByHandle,
     GetFinalPathNameByHandleW, LOCKFILE_EXCLUSIVE_LOCK, LOCKFILE_FAIL_IMMEDIATELY, LockFileEx, ReOpenFile,
+    ReplaceFileW,
 };
 use windows_sys::Win32::System::IO::OVERLAPPED;
 
@@ -78,6 +80,14 @@ pub(super) fn reopen(file: &File) -> io::Result<File> {
     }
     // SAFETY: the call has made this handle, and nobody else knows it.
     Ok(unsafe { File::from_raw_handle(handle) })
+}
+
+/// Puts a file in the place of another, with that one's access list and attributes.
+pub(super) fn replace(new: &Path, old: &Path) -> io::Result<()> {
+    let [new, old] = [new, old].map(|path| path.as_os_str().encode_wide().chain([0]).collect::<Vec<u16>>());
+    // SAFETY: both paths end with NUL, everything else may be null.
+    let done = unsafe { ReplaceFileW(old.as_ptr(), new.as_ptr(), null(), 0, null(), null()) };
+    if done == 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Where an open file or directory is, as a path that is taken literally.
