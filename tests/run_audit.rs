@@ -92,6 +92,14 @@ fn nothing_starts_without_the_log(world: &World) {
         let run = world.caged(&["--allow-write", &world.text("project")], &["write", &note, "x"]);
         run.env("MCP_AUDIT_LOG_FILE", log).run().expect(118).explains(&["audit log"]);
     }
+    // What stands beside the log may be elsewhere, and that is what is named.
+    let state = world.path("project/file");
+    let run = world.caged(&["--allow-write", &world.text("project")], &["write", &note, "x"]);
+    run.env("XDG_STATE_HOME", &state).run().expect(118).explains(&[
+        "audit log",
+        state.to_str().unwrap(),
+        "XDG_STATE_HOME",
+    ]);
     assert!(!world.path("project/started").exists(), "the server was started");
 }
 

@@ -54,7 +54,7 @@ pub struct JournalError {
 impl JournalError {
     /// The next step for a person.
     pub fn hint(&self) -> String {
-        "nothing runs without an audit log: free the disk or make the path writable, or name another file by MCP_AUDIT_LOG_FILE".into()
+        "nothing runs without an audit log: free the disk or make the path writable, or name another file by MCP_AUDIT_LOG_FILE and another place for state by XDG_STATE_HOME".into()
     }
 }
 
@@ -221,7 +221,7 @@ impl Journal {
         let fail = |why| JournalError { path: log.to_owned(), what: "opened", why };
         let journal = Journal::of(log, state, most);
         for directory in log.parent().into_iter().chain(journal.head.parent()) {
-            DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(fail)?;
+            DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at(directory)).map_err(fail)?;
         }
         files::open(&journal.log).map_err(fail)?;
         Ok(journal)
@@ -379,7 +379,7 @@ impl Journal {
     }
 
     fn files(&self) -> io::Result<Files> {
-        Ok(Files { log: files::open(&self.log)?, head: HeadFile::open(&self.head)? })
+        Ok(Files { log: files::open(&self.log)?, head: HeadFile::open(&self.head).map_err(at(&self.head))? })
     }
 
     fn unwritten(&self, why: io::Error) -> JournalError {
@@ -439,10 +439,10 @@ impl Journal {
                 line.insert(0, b'\n');
             }
             if let Some(underway) = underway {
-                underway.note(*event, &self.log, size + u64::from(tail.unended))?;
+                underway.note(*event, &self.log, size + u64::from(tail.unended)).map_err(at(&self.runs()))?;
             }
             // Before the line: one that the head has not heard of was not written by smcp.
-            head_file.write(&Head { next: Some(link.clone()), ..head })?;
+            head_file.write(&Head { next: Some(link.clone()), ..head }).map_err(at(&self.head))?;
             let kept = log.write_all(&line).and_then(|()| match event {
                 Event::Begin => log.sync_data(),
                 _ => Ok(()),
@@ -454,7 +454,7 @@ impl Journal {
             }
             size += line.len() as u64;
             head = link.into();
-            head_file.write(&head)?;
+            head_file.write(&head).map_err(at(&self.head))?;
             // What the next line follows is what the head says.
             tail = Tail::default();
             *written += 1;
@@ -481,6 +481,11 @@ impl Journal {
         system::sync_directory(directory)?;
         Ok(true)
     }
+}
+
+/// Names a file beside the log that failed: it may be on another disk.
+fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |why| io::Error::new(why.kind(), format!("{}: {why}", path.display()))
 }
 
 /// The entries of a run in one file; of the newest that has begun there, or else of all runs, where no id is given.

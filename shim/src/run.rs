@@ -218,6 +218,7 @@ fn story(
             .hint("with --dry-run, it prints the plan"));
     }
     let mut request = request(typed)?;
+    let flags = policy_of_flags(typed)?;
     let (identity, ahead) = match early {
         Some(early) => (early.identity, Some(early.ahead?)),
         None => {
@@ -253,7 +254,6 @@ fn story(
     let mut package = Package::read(&image)?;
     listing::apply(listed.as_ref(), &mut package, &mut request)?;
     record.made_of(&package.manifest);
-    let flags = policy_of_flags(typed)?;
     let flags = if let Errand::Scan(_) = errand { Scan::policy(flags) } else { flags };
     let mut verdict =
         asking.get(|| Verdict::of(&resolved, &store, &package, &reference, &network, settings, flags.clone()))?;

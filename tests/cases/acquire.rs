@@ -431,6 +431,11 @@ fn a7_a_private_authority_behind_a_proxy(world: &World) {
         let ended = pull(&wrong).env("SSL_CERT_FILE", identity.ca()).run().expect(120);
         ended.check(!ended.stderr().contains("sesame"), "a password is shown");
     }
+    // Who is asked in the registry's place is named where it does not answer.
+    let dead = "http://u:sesame@127.0.0.1:1";
+    let ended = pull(dead).env("SSL_CERT_FILE", identity.ca()).run().expect(120);
+    ended.explains(&["registry.test", "by the proxy 127.0.0.1:1"]);
+    ended.check(!ended.stderr().contains("sesame"), "a password is shown");
     // This machine's own registries need no proxy, and NO_PROXY names others: its file of names would be asked.
     let here = registry(&image, |_, reply| reply);
     pull(&url).args([format!("{}/test/probe:v1", here.host)]).env("SSL_CERT_FILE", identity.ca()).run().ok();

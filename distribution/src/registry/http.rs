@@ -120,7 +120,7 @@ impl Http {
                 agent.run(head.body(SendBody::from_reader(&mut reader)).map_err(unsent)?)
             }
         };
-        let response = sent.map_err(|error| failed(url, error))?;
+        let response = sent.map_err(|error| failed(url, error, &self.by(url)))?;
         let (host, path, status) = (url.authority(), url.path(), response.status().as_u16());
         tracing::debug!(method = request.method, host, path, status, "request");
         Ok(Answer { method: request.method, url: url.clone(), response })
@@ -150,6 +150,14 @@ impl Http {
         let wrong =
             |_| unusable(url, "the proxy for it is no url of the form http://[USER:PASSWORD@]HOST[:PORT]".into());
         Proxy::new(proxy.expose()).map(Some).map_err(wrong)
+    }
+
+    /// By whom it was asked, where that is another: it may be the one who does not answer.
+    fn by(&self, url: &Url) -> String {
+        match self.proxy(url) {
+            Ok(Some(proxy)) => format!(" (by the proxy {}:{})", proxy.host(), proxy.port()),
+            Ok(None) | Err(_) => String::new(),
+        }
     }
 
     fn config(&self) -> ureq::config::ConfigBuilder<ureq::typestate::AgentScope> {
@@ -310,7 +318,7 @@ fn ca_file(path: &Path) -> Result<Vec<Certificate<'static>>> {
 }
 
 /// What became of a request that got no answer: whether it is worth another try.
-fn failed(url: &Url, error: ureq::Error) -> Error {
+fn failed(url: &Url, error: ureq::Error, by: &str) -> Error {
     use io::ErrorKind::{
         AddrNotAvailable, ConnectionRefused, HostUnreachable, InvalidData, NetworkDown, NetworkUnreachable,
         PermissionDenied,
@@ -331,7 +339,8 @@ fn failed(url: &Url, error: ureq::Error) -> Error {
         ),
         _ => false,
     };
-    if lasting { unusable(url, error.to_string()) } else { broken(url, error.to_string()) }
+    let why = format!("{error}{by}");
+    if lasting { unusable(url, why) } else { broken(url, why) }
 }
 
 fn unusable(url: &Url, why: String) -> Error {
