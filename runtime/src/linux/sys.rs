@@ -133,6 +133,44 @@ pub fn knows_mount_setattr() -> bool {
     result == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS)
 }
 
+/// Has a program for a `struct bpf_cgroup_dev_ctx` judge what the processes of a cgroup of version 2 do with devices, beside those that
+/// do so already, bpf(2).
+///
+/// # Errors
+/// The kernel's, which wants CAP_SYS_ADMIN.
+pub fn bound_devices(cgroup: &impl AsRawFd, program: &[u64]) -> io::Result<()> {
+    // linux/bpf.h
+    const BPF_PROG_LOAD: c_int = 5;
+    const BPF_PROG_ATTACH: c_int = 8;
+    const BPF_PROG_TYPE_CGROUP_DEVICE: u64 = 15;
+    const BPF_CGROUP_DEVICE: u64 = 6;
+    const BPF_F_ALLOW_MULTI: u64 = 2;
+    // What is loaded counted as locked memory before Linux 5.11.
+    let _ = rustix::process::setrlimit(
+        rustix::process::Resource::Memlock,
+        rustix::process::Rlimit { current: None, maximum: None },
+    );
+    // Two numbers of 32 bits in one, the first in the lower half; then the instructions, the license and nothing of a log.
+    let count = u64::try_from(program.len()).map_err(io::Error::other)?;
+    let license = c"MIT";
+    let load = [BPF_PROG_TYPE_CGROUP_DEVICE | count << 32, program.as_ptr() as u64, license.as_ptr() as u64, 0, 0, 0];
+    // SAFETY: the attributes are as long as is said, and what they point at lives until the call returns.
+    let loaded = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, load.as_ptr(), size_of_val(&load)) };
+    let loaded = match i32::try_from(loaded) {
+        // SAFETY: the kernel made it for this process just now, close-on-exec.
+        Ok(made @ 0..) => unsafe { OwnedFd::from_raw_fd(made) },
+        _ => return Err(io::Error::last_os_error()),
+    };
+    let number = |fd: c_int| u64::try_from(fd).map_err(io::Error::other);
+    let (cgroup, own) = (number(cgroup.as_raw_fd())?, number(loaded.as_raw_fd())?);
+    let attach = [cgroup | own << 32, BPF_CGROUP_DEVICE | BPF_F_ALLOW_MULTI << 32];
+    // SAFETY: as above; both descriptors are open. The cgroup keeps the program.
+    match unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_ATTACH, attach.as_ptr(), size_of_val(&attach)) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Joins a session keyring of this name, a new one where there is none, so that the caller's keys are out of reach, keyctl(2).
 ///
 /// # Errors

@@ -14,7 +14,7 @@ use rustix::thread::CapabilitySet;
 use serde_json::{Map, Value, json};
 
 use super::files::read_json;
-use super::{Error, amend, hook};
+use super::{Error, amend, devices, hook};
 
 /// The file with `process` as the bundle has it, which a further process takes after.
 pub const PROCESS: &str = "process.json";
@@ -212,6 +212,7 @@ impl Config {
         value["linux"]["cgroupsPath"] = json!(self.cgroup(id, systemd));
         let version_1 = matches!(get_cgroup_setup(), Ok(CgroupSetup::Legacy | CgroupSetup::Hybrid));
         amend::rewrite(&mut value, &self.bundle, version_1);
+        devices::deny_first(&mut value);
         let bundle = self.bundle.to_string_lossy();
         if let Some(hooks) = value["hooks"].as_object_mut() {
             // These run in the container's root, where smcp is not; payload.rs runs them.
@@ -296,11 +297,13 @@ pub fn resources_without_oom_killer(config: &Value) -> Result<Option<LinuxResour
     serde_json::from_value(resources.clone()).map(Some).map_err(|why| Error::step("reading linux.resources", why))
 }
 
-/// Whether a rule on devices denies some where nothing enforces that: on cgroup v2 rules are programs in the kernel, which libcontainer loads
-/// by a C library.
+/// Whether a rule on devices denies some where nothing enforces that: on cgroup v2 rules are programs in the kernel, which takes them of the
+/// host's root alone.
 fn denies_devices(value: &Value) -> bool {
     let mut rules = value["linux"]["resources"]["devices"].as_array().into_iter().flatten();
-    rules.any(|rule| rule["allow"].as_bool() != Some(true)) && matches!(get_cgroup_setup(), Ok(CgroupSetup::Unified))
+    rules.any(|rule| rule["allow"].as_bool() != Some(true))
+        && matches!(get_cgroup_setup(), Ok(CgroupSetup::Unified))
+        && !devices::are_ours()
 }
 
 /// Takes the right to make devices: without it there are those alone that `config.json` names.

@@ -22,7 +22,7 @@ use super::keep::{hold_hooks, is_inhabited, manager, remove_empty_cgroups};
 use super::payload::Payload;
 use super::record::{self, Record, VERSION};
 use super::seccomp::Filter;
-use super::{Error, Runtime, amend, copyup, maps, rootless, seal};
+use super::{Error, Runtime, amend, copyup, devices, maps, rootless, seal};
 use crate::linux::first::end_descendants_but;
 use crate::linux::{guard, rights, sys};
 
@@ -110,7 +110,9 @@ impl Runtime {
                 false => warning = cage.without_cgroup(),
             }
         }
-        write_private(&directory.join("config.json"), adapted.to_string().as_bytes())?;
+        let file = directory.join("config.json");
+        let are_bounded = !devices::are_ours() || devices::bound_before_hooks(&mut adapted, &file);
+        write_private(&file, adapted.to_string().as_bytes())?;
         write_private(&directory.join(PROCESS), config.whole_process().to_string().as_bytes())?;
         let mut record = Record {
             id: asked.id.into(),
@@ -164,6 +166,9 @@ impl Runtime {
         let (_, started) =
             record::look(pid).ok_or_else(|| Error::step("creating the container", "it ended at once"))?;
         (record.pid, record.started) = (pid, started);
+        if !are_bounded {
+            devices::bound(&adapted, pid)?;
+        }
         amend::within(config.value(), pid)?;
         let terminal = terminal(pid, pid, &process);
         amend::size_terminal(config.whole_process(), terminal.as_ref())?;

@@ -25,15 +25,23 @@ pub fn wrap(hook: &mut Value, bundle: &str) {
     hook["args"] = Value::Array(words);
 }
 
+/// The state of the container, which a hook gets on standard input.
+///
+/// # Errors
+/// Where there is none.
+pub fn state() -> io::Result<Value> {
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text)?;
+    Ok(serde_json::from_str(&text)?)
+}
+
 /// Becomes the hook. Returns only where that failed.
 pub fn run(words: &[OsString]) -> io::Error {
     let [bundle, path, name, arguments @ ..] = words else {
         return io::Error::other("not meant to be started by hand");
     };
     let corrected = || -> io::Result<File> {
-        let mut text = String::new();
-        io::stdin().read_to_string(&mut text)?;
-        let mut state: Value = serde_json::from_str(&text)?;
+        let mut state = state()?;
         state["bundle"] = json!(bundle.to_string_lossy());
         let mut file = File::from(rustix::fs::memfd_create("state", MemfdFlags::CLOEXEC)?);
         file.write_all(state.to_string().as_bytes())?;
