@@ -384,9 +384,8 @@ pub fn user_and_group() -> (u32, u32) {
 /// # Errors
 /// The system's; `EXIST` where something has it.
 pub fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
-    // To rename would replace it.
-    fs::hard_link(from, to)?;
-    fs::remove_file(from)
+    // std's would replace it; and a link beside it would keep the old name for as long as anybody has the file open.
+    sys::move_to_new(from, to)
 }
 
 /// What tells an open file from every other.

@@ -12,7 +12,7 @@ use windows_sys::Win32::Foundation::INVALID_HANDLE_VALUE;
 use windows_sys::Win32::Storage::FileSystem::{
     BY_HANDLE_FILE_INFORMATION, FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_READONLY, FILE_ATTRIBUTE_REPARSE_POINT,
     FILE_GENERIC_READ, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, GetFileInformationByHandle,
-    GetFinalPathNameByHandleW, LOCKFILE_EXCLUSIVE_LOCK, LOCKFILE_FAIL_IMMEDIATELY, LockFileEx, ReOpenFile,
+    GetFinalPathNameByHandleW, LOCKFILE_EXCLUSIVE_LOCK, LOCKFILE_FAIL_IMMEDIATELY, LockFileEx, MoveFileExW, ReOpenFile,
     ReplaceFileW,
 };
 use windows_sys::Win32::System::IO::OVERLAPPED;
@@ -84,10 +84,23 @@ pub(super) fn reopen(file: &File) -> io::Result<File> {
 
 /// Puts a file in the place of another, with that one's access list and attributes.
 pub(super) fn replace(new: &Path, old: &Path) -> io::Result<()> {
-    let [new, old] = [new, old].map(|path| path.as_os_str().encode_wide().chain([0]).collect::<Vec<u16>>());
+    let [new, old] = [new, old].map(wide);
     // SAFETY: both paths end with NUL, everything else may be null.
     let done = unsafe { ReplaceFileW(old.as_ptr(), new.as_ptr(), null(), 0, null(), null()) };
     if done == 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Gives a file a name that nothing has.
+pub(super) fn move_to_new(from: &Path, to: &Path) -> io::Result<()> {
+    let [from, to] = [from, to].map(wide);
+    // SAFETY: both paths end with NUL.
+    let done = unsafe { MoveFileExW(from.as_ptr(), to.as_ptr(), 0) };
+    if done == 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// A path as the calls take it, with NUL at its end.
+fn wide(path: &Path) -> Vec<u16> {
+    path.as_os_str().encode_wide().chain([0]).collect()
 }
 
 /// Where an open file or directory is, as a path that is taken literally.
