@@ -37,10 +37,10 @@ const PEERS: [(&str, &str); 6] = [
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [word, layout, into] = &arguments[..]
+    if let [word, layout, into, registry @ ..] = &arguments[..]
         && word == "--floor"
     {
-        return told(pull_image::floor(Path::new(layout), Path::new(into)));
+        return told(pull_image::floor(Path::new(layout), Path::new(into), registry.first().map(String::as_str)));
     }
     // `cargo test --all-targets` starts benchmarks too, without this word.
     if !arguments.iter().any(|word| word == "--bench") {
@@ -124,11 +124,14 @@ fn measure(arguments: &[String], place: &Path) -> Result<()> {
 
 /// All of them, or with `--alone` smcp and the floor.
 fn takes_part(name: &str, arguments: &[String]) -> bool {
-    ["floor", "smcp pull"].contains(&name) || !arguments.iter().any(|word| word == "--alone")
+    ["floor", KEPT, "smcp pull"].contains(&name) || !arguments.iter().any(|word| word == "--alone")
 }
 
 /// In the order of their turns. The floor is the first: all others are compared with it.
-const NAMES: [&str; 5] = ["floor", "smcp pull", "skopeo and umoci", "podman pull", "ctr images pull"];
+const NAMES: [&str; 6] = ["floor", KEPT, "smcp pull", "skopeo and umoci", "podman pull", "ctr images pull"];
+
+/// The floor of who has nothing at first, and keeps what is packed too: the same bytes come from the registry and go into a file as well.
+const KEPT: &str = "floor, kept";
 
 /// umoci 0.4 unpacks no zstd.
 fn knows(name: &str, form: Form) -> bool {
@@ -151,13 +154,16 @@ impl Contender {
     }
 
     fn takes_its_turn(&mut self, world: &World, made: &Made, round: usize) -> Result<()> {
-        let directory = world.place(&format!("{}-{}-{round}", self.name.replace(' ', "-"), made.tag))?;
+        let directory = world.place(&format!("{}-{}-{round}", self.name.replace([' ', ','], "-"), made.tag))?;
         let at = |name: &str| directory.join(name).display().to_string();
         let reference = world.reference(made);
         let steps: Vec<Command> = match self.name {
-            "floor" => {
+            "floor" | KEPT => {
                 let own = std::env::current_exe().map_err(because("finding this program"))?;
-                vec![with(own, ["--floor", &made.layout.display().to_string(), &directory.display().to_string()])]
+                let mut floor =
+                    with(own, ["--floor", &made.layout.display().to_string(), &directory.display().to_string()]);
+                floor.args((self.name == KEPT).then(|| format!("127.0.0.1:{}", world.port)));
+                vec![floor]
             }
             "smcp pull" => vec![world.smcp(&directory, &reference)],
             "skopeo and umoci" => {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -169,7 +170,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Hashes, inflates, hashes and writes the layers of a layout, with a thread for each CPU and no look at anything: no name is judged,
 /// no mode but one is set, nothing is brought to the disk.
-pub fn floor(layout: &Path, into: &Path) -> Result<()> {
+pub fn floor(layout: &Path, into: &Path, registry: Option<&str>) -> Result<()> {
     let read = |digest: &Value| -> Result<Value> {
         let path = blob(layout, digest);
         serde_json::from_slice(&fs::read(&path).map_err(because(path.display()))?).map_err(because(path.display()))
@@ -184,8 +185,16 @@ pub fn floor(layout: &Path, into: &Path) -> Result<()> {
     let next = AtomicUsize::new(0);
     let work = || -> Result<()> {
         while let Some(layer) = layers.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let place = into.join(layer["digest"].as_str().unwrap_or_default().replace(':', "-"));
-            write_out(&blob(layout, &layer["digest"]), layer["mediaType"].as_str().unwrap_or_default(), &place)
+            let digest = layer["digest"].as_str().unwrap_or_default();
+            let place = into.join(digest.replace(':', "-"));
+            let packed: io::Result<Box<dyn Read>> = match registry {
+                Some(registry) => {
+                    fetch(registry, digest, &place.with_extension("packed")).map(|read| Box::new(read) as _)
+                }
+                None => File::open(blob(layout, &layer["digest"])).map(|file| Box::new(file) as _),
+            };
+            packed
+                .and_then(|packed| write_out(packed, layer["mediaType"].as_str().unwrap_or_default(), &place))
                 .map_err(because("the floor"))?;
         }
         Ok(())
@@ -197,8 +206,39 @@ pub fn floor(layout: &Path, into: &Path) -> Result<()> {
     })
 }
 
-fn write_out(blob: &Path, kind: &str, into: &Path) -> io::Result<()> {
-    let packed = BufReader::with_capacity(256 << 10, Hashing::new(File::open(blob)?));
+/// A blob as a registry sends it, which is in a file once it was read.
+fn fetch(registry: &str, digest: &str, file: &Path) -> io::Result<impl Read + use<>> {
+    let mut stream = TcpStream::connect(registry)?;
+    write!(stream, "GET /v2/bench/image/blobs/{digest} HTTP/1.0\r\nHost: {registry}\r\n\r\n")?;
+    let mut answer = BufReader::with_capacity(256 << 10, stream);
+    let mut line = String::new();
+    answer.read_line(&mut line)?;
+    if line.split(' ').nth(1) != Some("200") {
+        return Err(io::Error::other(format!("{registry} says {}", line.trim_end())));
+    }
+    while line != "\r\n" {
+        line.clear();
+        answer.read_line(&mut line)?;
+    }
+    Ok(Keeping { inner: answer, file: File::create_new(file)? })
+}
+
+/// Keeps what is read through it.
+struct Keeping<R> {
+    inner: R,
+    file: File,
+}
+
+impl<R: Read> Read for Keeping<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.file.write_all(&buffer[..count])?;
+        Ok(count)
+    }
+}
+
+fn write_out(packed: impl Read + 'static, kind: &str, into: &Path) -> io::Result<()> {
+    let packed = BufReader::with_capacity(256 << 10, Hashing::new(packed));
     let inflated: Box<dyn Read> = match kind.ends_with("gzip") {
         true => Box::new(flate2::bufread::GzDecoder::new(packed)),
         false => Box::new(zstd::stream::read::Decoder::with_buffer(packed)?),

@@ -22,7 +22,8 @@ mod plan;
 mod refusal;
 mod report;
 mod runs;
-#[cfg(any(test, target_os = "macos"))]
+// Its tests have paths of Unix.
+#[cfg(any(all(test, unix), target_os = "macos"))]
 mod seatbelt;
 mod state;
 #[cfg(not(target_os = "linux"))]
