@@ -7,16 +7,35 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::patience::within;
+use crate::processes::resident;
 use crate::world::{User, World, as_each_user};
 
 include!("probe/stream.rs");
 
 as_each_user! {
     two_hundred_megabytes_pass_each_way,
+    what_a_start_needed_of_memory_is_given_back,
 }
 
 fn two_hundred_megabytes_pass_each_way(world: &World) {
     passes_each_way(world, 200_000_000);
+}
+
+/// What stays is a supervisor that waits, and not all the code that a start runs through; it goes on by what it needs.
+fn what_a_start_needed_of_memory_is_given_back(world: &World) {
+    let (running, mut stdin, mut stdout) = world.caged(&["--relay", "filter"], &["cat"]).start_unheard();
+    let mut passes = |word: &str| {
+        stdin.write_all(word.as_bytes()).expect("the server reads");
+        assert_eq!(line(&mut stdout), word);
+    };
+    passes("{\"jsonrpc\":\"2.0\",\"method\":\"one\"}\n");
+    let most = most_resident(running.pid()) << 10;
+    let less = within(Duration::from_secs(60), || resident(running.pid()).filter(|now| *now < most / 3 * 2));
+    assert!(less.is_some(), "{:?} bytes of {most}", resident(running.pid()));
+    passes("{\"jsonrpc\":\"2.0\",\"method\":\"two\"}\n");
+    drop(stdin);
+    running.wait().ok();
 }
 
 #[test]

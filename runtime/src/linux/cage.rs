@@ -13,6 +13,7 @@ use super::events::{Events, Written};
 use super::first::First;
 use super::guard::Guard;
 use super::masks::Masks;
+use super::sys;
 use super::wire::{Event, NotExecuted, Refusal, Usage};
 use crate::egress::{Engine, Refused, Running};
 use crate::journal::Ticket;
@@ -93,6 +94,8 @@ pub struct Cage {
     egress: Option<Running>,
     /// What records its calls.
     calls: Option<Listening>,
+    /// How often was looked whether it keeps its limits.
+    looks: u32,
     remains: Remains,
 }
 
@@ -122,6 +125,7 @@ impl Cage {
             exceeded: None,
             egress: None,
             calls: None,
+            looks: 0,
             remains: Remains { first, guard, _place: place },
         }
     }
@@ -165,7 +169,15 @@ impl Cage {
 
     /// Looks whether the tree keeps its limits, and kills it where it does not.
     pub fn look(&mut self) {
+        /// Two seconds after the start, when most clients have shaken hands.
+        const SETTLED: u32 = 20;
         self.remains.first.reap_others();
+        self.looks = self.looks.saturating_add(1);
+        if self.looks == SETTLED
+            && let Err(why) = sys::forget_code()
+        {
+            tracing::debug!("the code of the start stays in memory: {why}");
+        }
         if self.exceeded.is_none()
             && let Some(limit) = self.remains.guard.look()
         {

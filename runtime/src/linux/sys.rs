@@ -133,6 +133,31 @@ pub fn knows_mount_setattr() -> bool {
     result == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS)
 }
 
+/// Gives the pages of this program's code back, of which a start needs most that is never needed again; what is needed is mapped anew from the
+/// cache that its file has, madvise(2).
+///
+/// # Errors
+/// The kernel's, and where `/proc` does not tell where the code is.
+pub fn forget_code() -> io::Result<()> {
+    let here = forget_code as *const () as usize;
+    for line in std::fs::read_to_string("/proc/self/maps")?.lines() {
+        let mut words = line.split(' ');
+        let (Some(range), Some("r-xp")) = (words.next(), words.next()) else { continue };
+        let Some((first, end)) = range.split_once('-') else { continue };
+        let [first, end] = [first, end].map(|number| usize::from_str_radix(number, 16).unwrap_or(0));
+        if !(first..end).contains(&here) {
+            continue;
+        }
+        let code = ptr::with_exposed_provenance_mut(first);
+        // SAFETY: the range is one mapping of a file that nobody can write to here, so that nothing is lost of it.
+        return match unsafe { libc::madvise(code, end - first, libc::MADV_DONTNEED) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        };
+    }
+    Err(io::Error::from_raw_os_error(libc::ENOENT))
+}
+
 /// Has a program for a `struct bpf_cgroup_dev_ctx` judge what the processes of a cgroup of version 2 do with devices, beside those that
 /// do so already, bpf(2).
 ///
