@@ -27,8 +27,18 @@ pub fn with_word(word: &str) -> Vec<(u32, String)> {
 
 /// What a process has in memory, in bytes; nothing where it is gone.
 pub fn resident(pid: u32) -> Option<u64> {
+    memory(pid, "VmRSS:")
+}
+
+/// The same without what is of files, whose pages come and go.
+pub fn of_its_own(pid: u32) -> Option<u64> {
+    memory(pid, "RssAnon:")
+}
+
+/// A line of proc_pid_status(5).
+fn memory(pid: u32, name: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
 }
 

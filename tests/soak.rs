@@ -16,7 +16,7 @@ use crate::command::Running;
 use crate::image::{Image, probe_reference};
 use crate::invariants;
 use crate::needs;
-use crate::processes::resident;
+use crate::processes::of_its_own;
 use crate::remains::own_copy;
 use crate::violent_ends::{Dice, Seed};
 use crate::world::{User, World};
@@ -160,7 +160,7 @@ fn use_of(world: &World, supervisor: u32) -> Use {
     let descriptors = fs::read_dir(format!("/proc/{supervisor}/fd")).expect("it lives").count();
     let files = listing(world);
     Use {
-        memory: resident(supervisor).expect("it lives"),
+        memory: of_its_own(supervisor).expect("it lives"),
         descriptors,
         files: files.len(),
         bytes: files.iter().map(|(_, bytes)| bytes).sum(),
