@@ -16,6 +16,7 @@ use crate::command::Running;
 use crate::image::{Image, probe_reference};
 use crate::invariants;
 use crate::needs;
+use crate::patience::PATIENCE;
 use crate::processes::of_its_own;
 use crate::remains::own_copy;
 use crate::violent_ends::{Dice, Seed};
@@ -58,7 +59,7 @@ fn soak(world: &World, time: Duration) {
     let packages: Vec<String> = (0..4).map(|number| package(world, number)).collect();
     world.smcp(["-q", "pull", probe_reference()]).run().ok();
     // This one lives through all of it, by a program that is not counted among what must be gone.
-    let (mut long, mut stdin) = session(world, crate::place::smcp());
+    let (mut long, mut stdin) = session(world, crate::place::smcp(), time + PATIENCE);
     let begin = Instant::now();
     let (mut first, mut turns) = (None, 0);
     while turns < WARM + 2 || begin.elapsed() < time {
@@ -135,8 +136,8 @@ fn turn(world: &World, smcp: &Path, packages: &[String], dice: &mut Dice) {
     invariants::hold_beside_another(world);
 }
 
-fn session(world: &World, smcp: &Path) -> (Running, ChildStdin) {
-    let mut running = world.copy(smcp, ["run", probe_reference(), "until-eof", "0"]).start();
+fn session(world: &World, smcp: &Path, patience: Duration) -> (Running, ChildStdin) {
+    let mut running = world.copy(smcp, ["run", probe_reference(), "until-eof", "0"]).within(patience).start();
     let stdin = running.take_stdin();
     running.await_ready();
     (running, stdin)

@@ -250,7 +250,8 @@ impl World {
     fn publish(&self, form: Form) -> Result<Made> {
         let made = pull_image::make(&self.place(&format!("image-{form:?}"))?, form)?;
         let (from, to) = (format!("oci:{}:v", made.layout.display()), format!("docker://{}", self.reference(&made)));
-        quietly(&mut with("skopeo", ["copy", "--quiet", "--dest-tls-verify=false", &from, &to]))?;
+        // Without that it puts layers that it has sent before in the place of those that are packed otherwise.
+        quietly(&mut with("skopeo", ["copy", "--quiet", "--preserve-digests", "--dest-tls-verify=false", &from, &to]))?;
         Ok(made)
     }
 
