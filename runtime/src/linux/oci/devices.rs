@@ -71,7 +71,7 @@ pub fn bound_before_hooks(config: &mut Value, file: &Path) -> bool {
 /// Does what the hook is for. Its state comes on standard input.
 ///
 /// # Errors
-/// As [`bound`], and where it was started by hand.
+/// As where the rules are enforced at once, and where it was started by hand.
 pub fn run(words: &[OsString]) -> Result<(), Error> {
     let by_hand = || Error::step("bounding a container", "not meant to be started by hand");
     let [file] = words else { return Err(by_hand()) };
