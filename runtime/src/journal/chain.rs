@@ -66,6 +66,18 @@ impl From<Link> for Head {
     }
 }
 
+impl Head {
+    /// With the line that was about to be written as the last one, where it is what the log ends with: its writer was killed before it said so,
+    /// and the next one may be, too.
+    #[must_use]
+    pub fn settled(self, tail: &Tail) -> Head {
+        match (&self.next, &tail.whole) {
+            (Some(next), Some(line)) if Digest::of(line) == next.hash => next.clone().into(),
+            _ => self,
+        }
+    }
+}
+
 /// The file of a head.
 #[derive(Debug)]
 pub struct HeadFile(File);
