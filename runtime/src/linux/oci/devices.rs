@@ -45,9 +45,16 @@ struct Rules {
     rules: Vec<Rule>,
 }
 
-/// Has a list of rules begin with that nothing is allowed, as runc has it.
+/// Has a list of rules begin with that nothing is allowed, as runc has it. What is no list is left to who refuses it.
 pub fn deny_first(config: &mut Value) {
-    let rules = &mut config["linux"]["resources"]["devices"];
+    let resources = &mut config["linux"]["resources"];
+    if !resources.is_null() && !resources.is_object() {
+        return;
+    }
+    let rules = &mut resources["devices"];
+    if !rules.is_null() && !rules.is_array() {
+        return;
+    }
     let mut all = vec![json!({"allow": false, "access": "rwm"})];
     all.extend(rules.as_array_mut().into_iter().flat_map(std::mem::take));
     *rules = Value::Array(all);
@@ -324,6 +331,11 @@ mod tests {
         assert_eq!(config["linux"]["resources"]["devices"], json!([{"allow": false, "access": "rwm"}]));
         config["linux"]["resources"]["devices"] = json!([{"allow": true, "access": "rwm"}]);
         deny_first(&mut config);
+        for wrong in [json!("none"), json!({"devices": "none"})] {
+            let mut config = json!({"linux": {"resources": wrong}});
+            deny_first(&mut config);
+            assert_eq!(config["linux"]["resources"], wrong);
+        }
         let both = json!([{"allow": false, "access": "rwm"}, {"allow": true, "access": "rwm"}]);
         assert_eq!(config["linux"]["resources"]["devices"], both);
     }
