@@ -115,7 +115,7 @@ impl Cgroup {
     /// A child of the nearest cgroup that gives these controllers to its children: processes may live in leaves alone, so
     /// it is rarely our own, which holds us.
     fn make_v2(&mut self, own: &str, needed: &[&str]) {
-        let Some((mount, own)) = mount_v2().zip(own.lines().find_map(|line| line.strip_prefix("0::/"))) else { return };
+        let Some((mount, own)) = mount_v2().zip(in_version_2(own)) else { return };
         for parent in Path::new(own).ancestors().map(|path| mount.join(path)) {
             let given = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
             let mut given: Vec<String> = given.split_whitespace().map(str::to_owned).collect();
@@ -357,6 +357,11 @@ pub fn hold(directory: &Path) -> io::Result<OwnedFd> {
     let fd = rustix::fs::open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
     Ok(fd)
+}
+
+/// A process's cgroup of version 2 by its `/proc/PID/cgroup`, below where they are mounted, cgroups(7).
+pub fn in_version_2(table: &str) -> Option<&str> {
+    table.lines().find_map(|line| line.strip_prefix("0::/"))
 }
 
 /// Where version 2 is mounted: alone, or beside version 1.

@@ -18,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
+use super::cgroup::in_version_2;
 use super::sys;
 
 /// How long the two may take.
@@ -57,8 +58,7 @@ pub fn enter(mount: &Path, name: &str) -> Result<PathBuf, String> {
 fn await_move(mount: &Path, unit: &str, deadline: &Deadline) -> Result<PathBuf, String> {
     loop {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let path = own.lines().find_map(|line| line.strip_prefix("0::/"));
-        if let Some(path) = path.filter(|path| path.ends_with(unit)) {
+        if let Some(path) = in_version_2(&own).filter(|path| path.ends_with(unit)) {
             return Ok(mount.join(path));
         }
         if deadline.left().is_zero() {

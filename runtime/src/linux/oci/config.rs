@@ -14,7 +14,7 @@ use rustix::thread::CapabilitySet;
 use serde_json::{Map, Value, json};
 
 use super::files::read_json;
-use super::{Error, amend, devices, hook};
+use super::{Error, amend, devices, hook, rootless};
 
 /// The file with `process` as the bundle has it, which a further process takes after.
 pub const PROCESS: &str = "process.json";
@@ -303,7 +303,7 @@ fn denies_devices(value: &Value) -> bool {
     let mut rules = value["linux"]["resources"]["devices"].as_array().into_iter().flatten();
     rules.any(|rule| rule["allow"].as_bool() != Some(true))
         && matches!(get_cgroup_setup(), Ok(CgroupSetup::Unified))
-        && !devices::are_ours()
+        && !rootless::is_root_of_the_host()
 }
 
 /// Takes the right to make devices: without it there are those alone that `config.json` names.

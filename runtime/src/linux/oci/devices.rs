@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::files::read_json;
 use super::hook::state;
 use super::{Error, rootless};
+use crate::linux::cgroup::in_version_2;
 use crate::linux::sys;
 
 /// The hidden word by which smcp is started as a hook that bounds a container before its other hooks: `smcp oci-devices CONFIG`.
@@ -101,8 +102,7 @@ pub fn bound(config: &Value, pid: i32) -> Result<(), Error> {
 fn own_cgroup(pid: i32) -> io::Result<PathBuf> {
     let of = |who: &str| -> io::Result<String> {
         let table = fs::read_to_string(format!("/proc/{who}/cgroup"))?;
-        let path = table.lines().find_map(|line| line.strip_prefix("0::/"));
-        path.map(str::to_owned).ok_or_else(|| io::Error::other("it has no cgroup of version 2"))
+        in_version_2(&table).map(str::to_owned).ok_or_else(|| io::Error::other("it has no cgroup of version 2"))
     };
     let path = of(&pid.to_string())?;
     match path == of("self")? {
