@@ -34,26 +34,22 @@ pub fn main(arguments: &[OsString]) -> Option<u8> {
     if let Some(written) = name.and_then(OsStr::to_str).and_then(|name| oci::write_map_as(name, &arguments[1..])) {
         return Some(written.map_or(FAILED, |()| 0));
     }
-    let is_hook = [oci::HOOK, oci::DEVICES].into_iter().any(|verb| word == Some(OsStr::new(verb)));
-    if name == Some(OsStr::new(NAME)) && !is_hook {
-        return Some(run(arguments, arguments));
-    }
-    if word == Some(OsStr::new(VERB)) {
-        return Some(run(arguments, &arguments[1..]));
-    }
+    // What smcp starts itself as comes first: by whatever name it was called.
     if word == Some(OsStr::new(oci::DEVICES)) {
-        return Some(oci::bound_devices(&arguments[2..]).map_or_else(
-            |why| {
-                crate::show::tell(&format!("error: {why}"));
-                FAILED
-            },
-            |()| 0,
-        ));
+        let Err(why) = oci::bound_devices(&arguments[2..]) else { return Some(0) };
+        crate::show::tell(&format!("error: {why}"));
+        return Some(FAILED);
     }
     if word == Some(OsStr::new(oci::HOOK)) {
         let why = oci::run_hook(&arguments[2..]);
         crate::show::tell(&format!("error: starting a hook: {why}"));
         return Some(FAILED);
+    }
+    if name == Some(OsStr::new(NAME)) {
+        return Some(run(arguments, arguments));
+    }
+    if word == Some(OsStr::new(VERB)) {
+        return Some(run(arguments, &arguments[1..]));
     }
     None
 }
