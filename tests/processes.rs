@@ -30,7 +30,12 @@ pub fn resident(pid: u32) -> Option<u64> {
     memory(pid, "VmRSS:")
 }
 
-/// The same without what is of files, whose pages come and go.
+/// The most that it ever had.
+pub fn most_resident(pid: u32) -> Option<u64> {
+    memory(pid, "VmHWM:")
+}
+
+/// What it has without what is of files, whose pages come and go.
 pub fn of_its_own(pid: u32) -> Option<u64> {
     memory(pid, "RssAnon:")
 }

@@ -1,6 +1,5 @@
 //! Much at once, both ways: messages of all sizes up to 1 MiB, cut at random places, and the same checksums at both ends.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::thread;
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::patience::within;
-use crate::processes::resident;
+use crate::processes::{most_resident, resident};
 use crate::world::{User, World, as_each_user};
 
 include!("probe/stream.rs");
@@ -30,7 +29,7 @@ fn what_a_start_needed_of_memory_is_given_back(world: &World) {
         assert_eq!(line(&mut stdout), word);
     };
     passes("{\"jsonrpc\":\"2.0\",\"method\":\"one\"}\n");
-    let most = most_resident(running.pid()) << 10;
+    let most = most_resident(running.pid()).expect("it runs");
     let less = within(Duration::from_secs(60), || resident(running.pid()).filter(|now| *now < most / 3 * 2));
     assert!(less.is_some(), "{:?} bytes of {most}", resident(running.pid()));
     passes("{\"jsonrpc\":\"2.0\",\"method\":\"two\"}\n");
@@ -80,9 +79,9 @@ fn passes_each_way(world: &World, amount: u64) {
         }
         assert_eq!((count, sum.of_all()), expected, "{relay}, {unscored}, seed {seed}");
         let (stdin, sent) = writer.join().expect("the writer does not panic");
-        let most = most_resident(running.pid());
+        let most = most_resident(running.pid()).expect("it runs");
         // What a debug build maps of itself, and the unpacking, are most of it.
-        assert!(most < 64 << 10, "{most} kB");
+        assert!(most < 64 << 20, "{most} bytes");
         drop(stdin);
         let ended = running.wait().ok();
         let heard: Value = serde_json::from_str(ended.stderr().lines().last().unwrap_or_default()).unwrap_or_default();
@@ -110,11 +109,4 @@ fn line(stream: &mut impl Read) -> String {
         line.push(byte[0]);
     }
     String::from_utf8(line).expect("UTF-8")
-}
-
-/// The most memory that a process ever had, kB.
-fn most_resident(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("proc(5) has it");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
 }

@@ -14,6 +14,7 @@ use crate::hub::scored;
 use crate::image::{Image, probe_reference};
 use crate::patience::within;
 use crate::place;
+use crate::processes::resident;
 use crate::world::{World, as_each_user, at_each_tier};
 
 at_each_tier! {
@@ -138,22 +139,15 @@ fn s3_a_line_without_an_end_is_an_error(world: &World) {
     let mut running = world.program("/bin/sh", ["-c", &run]).start();
     let mut most = 0;
     within(Duration::from_secs(120), || {
-        most = most.max(resident(running.pid()));
+        most = most.max(resident(running.pid()).unwrap_or(0));
         running.has_ended().then_some(())
     });
     let ended = running.wait().expect(117);
     ended.explains(&["256M", "without ending the line"]);
     // What a debug build maps of itself is most of it.
-    assert!(most < 64 << 10, "{most} kB");
+    assert!(most < 64 << 20, "{most} bytes");
     let end = world.last_end();
     assert_eq!((&end["cause"], &end["exit"]), (&json!("protocol"), &json!(117)));
-}
-
-/// Resident memory of a process in kB; 0 once it is gone.
-fn resident(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
 }
 
 fn s4_stderr_before_the_answer_holds_up_nothing(world: &World) {
@@ -301,9 +295,9 @@ fn s12_a_client_that_does_not_read_holds_the_server_up(world: &World) {
         std::thread::sleep(Duration::from_millis(200));
         (before > 0 && written(smcp) == before).then_some(before)
     });
-    let (on_its_way, memory) = (settled.expect("it stops writing"), resident(smcp));
+    let (on_its_way, memory) = (settled.expect("it stops writing"), resident(smcp).unwrap_or(0));
     // The package was unpacked, too.
-    assert!(on_its_way < 8 << 20 && memory < 64 << 10, "{on_its_way} bytes, {memory} kB");
+    assert!(on_its_way < 8 << 20 && memory < 64 << 20, "{on_its_way} bytes, {memory} bytes");
     fs::write(&go, "go\n").expect("the reader waits for it");
     drop(stdin);
     let ended = running.wait().ok();
